@@ -226,6 +226,10 @@ async fn accept_tcp(listener: tokio::net::TcpListener, certificates: Arc<dyn Cer
     let (shares, mut outage) = (Shares::default(), Outage::default());
     loop {
         let (stream, peer) = accept(&listener, &mut outage).await;
+        if !certificates.may_begin(peer) {
+            tracing::warn!(%peer, "API: a connection is refused: its address begins too many handshakes of TLS");
+            continue;
+        }
         let (tls, router) = (TlsAcceptor::from(certificates.config()), router.clone());
         tokio::spawn(in_its_place(shares.clone(), peer, async move |connection| {
             match shake_hands(&tls, stream).await {

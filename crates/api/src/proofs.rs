@@ -26,6 +26,12 @@ pub trait Certificates: Send + Sync {
     /// The configuration for the next connection.
     fn config(&self) -> Arc<ServerConfig>;
 
+    /// Whether a peer may begin one more handshake, which counts then.
+    fn may_begin(&self, peer: SocketAddr) -> bool {
+        let _ = peer;
+        true
+    }
+
     /// The grant of a client that has shown these certificates, its own first. It is asked with each request, because
     /// they may be revoked or end while the connection is open.
     fn grant(&self, shown: &[CertificateDer<'_>]) -> Option<Grant>;

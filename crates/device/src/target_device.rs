@@ -240,6 +240,14 @@ impl TargetDevice {
         self.inventory().units.iter().map(|(lun, unit)| (*lun, Arc::clone(unit))).collect()
     }
 
+    /// The logical units that initiators of a host see, by the numbers that it uses.
+    pub fn units_of(&self, host: &str) -> Vec<(Lun, Arc<LogicalUnit>)> {
+        let inventory = self.inventory();
+        let Some(map) = inventory.lun_maps.get(host) else { return Vec::new() };
+        let place = |(lun, unit): (&Lun, &Arc<LogicalUnit>)| Some((map.place(*lun)?.lun, Arc::clone(unit)));
+        inventory.units.iter().filter_map(place).collect()
+    }
+
     /// The bytes that each initiator has read from and written to the logical units, by its name. The empty name has
     /// those that are gone and that the units do not remember one by one.
     pub fn initiator_bytes(&self) -> BTreeMap<Arc<str>, InitiatorBytes> {

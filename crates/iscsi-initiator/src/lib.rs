@@ -108,7 +108,7 @@ pub use lunette_ecl_endpoint::DatagramOptions;
 pub use options::{Connector, Listener, Options, Transport};
 pub use paths::activate;
 pub use paths::status::{PathState, PathStatus};
-pub use pending::wait;
+pub use pending::{wait, wait_at_most};
 pub use portal::{BadAddress, DEFAULT_PORT, Portal};
 #[cfg(feature = "store")]
 pub use remote_store::RemoteStore;

@@ -4,6 +4,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::request::{Outcome, Sink};
@@ -108,6 +109,28 @@ pub fn wait<F: Future>(future: F) -> F::Output {
             return value;
         }
         thread::park();
+    }
+}
+
+/// Runs a future on this thread as [`wait`] does, and drops it when the time is over.
+///
+/// ```
+/// use std::time::Duration;
+/// use lunette_initiator::wait_at_most;
+///
+/// assert_eq!(wait_at_most(Duration::from_secs(1), async { 1 + 1 }), Some(2));
+/// assert_eq!(wait_at_most(Duration::ZERO, std::future::pending::<()>()), None);
+/// ```
+pub fn wait_at_most<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let (waker, start) = (Waker::from(Arc::new(Unpark(thread::current()))), Instant::now());
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return Some(value);
+        }
+        let left = limit.checked_sub(start.elapsed()).filter(|left| !left.is_zero())?;
+        thread::park_timeout(left);
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod freeze;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -86,6 +86,27 @@ pub struct Adopted {
     pub local: SocketAddr,
     /// The certificate that it has shown to the front end.
     pub certificate: Option<Peer>,
+}
+
+/// An initiator that another front end speaks for.
+#[derive(Debug)]
+pub struct Viewer {
+    /// The iSCSI name.
+    pub initiator: String,
+    /// Where it is.
+    pub peer: IpAddr,
+    /// The certificate that it has shown.
+    pub certificate: Option<Peer>,
+}
+
+/// A logical unit that an initiator would see.
+pub struct Seen {
+    /// The name of its target.
+    pub target: String,
+    /// The number under which the initiator would see it.
+    pub lun: Lun,
+    /// The unit.
+    pub unit: Arc<LogicalUnit>,
 }
 
 /// Why an update was not applied. Nothing has changed.
@@ -190,6 +211,18 @@ impl Control {
         Ok(())
     }
 
+    /// The logical units that an initiator would see if it logged in without CHAP. No login is made for it.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError::Stopping`].
+    pub fn view(&self, viewer: Viewer) -> Result<Vec<Seen>, UpdateError> {
+        let (answer, answered) = channel();
+        self.updates.push(Asked::View { viewer, answer })?;
+        self.waker.wake();
+        answered.recv_timeout(QUERY_TIMEOUT).map_err(|_| UpdateError::Stopping)
+    }
+
     /// Takes on a connection as if it had come in at the first portal: it logs in, and the rules for hosts hold.
     ///
     /// # Errors
@@ -261,6 +294,7 @@ pub(crate) enum Asked {
     Freeze(FreezeQuestion),
     Background(BackgroundTask),
     Adopt(Adopted),
+    View { viewer: Viewer, answer: Sender<Vec<Seen>> },
 }
 
 /// Where the result of an update goes.

@@ -176,6 +176,16 @@ fn wrong(text: &str) -> String {
     format!("{text:?} is not an address; {advice}")
 }
 
+/// An address that clients on this machine can connect to: the loopback address in place of "any address".
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

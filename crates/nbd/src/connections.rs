@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::net::Shutdown;
 
-use crate::limits::MAX_CONNECTIONS;
+use crate::limits::{MAX_CONNECTIONS, MAX_GIVEN_UP};
 use crate::socket::Socket;
 
 /// The connections that exist now.
@@ -27,8 +27,17 @@ struct State {
 #[derive(Debug)]
 struct Open {
     socket: Arc<Socket>,
-    /// Whether it still negotiates.
-    negotiates: bool,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// No export is named yet.
+    Negotiating,
+    /// An export is named, and the connection may stay.
+    Agreed,
+    /// Another connection gets its place. Its thread may still wait for something.
+    GivenUp,
 }
 
 impl Connections {
@@ -46,7 +55,7 @@ impl Connections {
         let socket = Arc::new(socket);
         let number = state.next;
         state.next += 1;
-        state.open.insert(number, Open { socket: Arc::clone(&socket), negotiates: true });
+        state.open.insert(number, Open { socket: Arc::clone(&socket), phase: Phase::Negotiating });
         Some(Connection { number, socket, all: Arc::clone(self) })
     }
 
@@ -75,13 +84,16 @@ impl Connections {
 impl State {
     /// Whether there is room for one more.
     fn make_room(&mut self) -> bool {
-        if self.open.len() < MAX_CONNECTIONS {
+        let given_up = self.open.values().filter(|open| open.phase == Phase::GivenUp).count();
+        if self.open.len() - given_up < MAX_CONNECTIONS {
             return true;
         }
-        let oldest = self.open.iter().find(|(_, open)| open.negotiates).map(|(number, _)| *number);
-        let Some(given_up) = oldest.and_then(|number| self.open.remove(&number)) else { return false };
+        let mut open = self.open.values_mut();
+        let oldest = open.find(|open| open.phase == Phase::Negotiating).filter(|_| given_up < MAX_GIVEN_UP);
+        let Some(oldest) = oldest else { return false };
         tracing::warn!("more than {MAX_CONNECTIONS} connections: the oldest that negotiates is closed");
-        given_up.socket.shut_down(Shutdown::Both);
+        oldest.phase = Phase::GivenUp;
+        oldest.socket.shut_down(Shutdown::Both);
         true
     }
 }
@@ -96,8 +108,9 @@ pub(crate) struct Connection {
 impl Connection {
     /// Notes that the client has named an export that it may use.
     pub(crate) fn has_agreed(&self) {
-        if let Some(open) = self.all.lock().open.get_mut(&self.number) {
-            open.negotiates = false;
+        let mut state = self.all.lock();
+        if let Some(open) = state.open.get_mut(&self.number).filter(|open| open.phase == Phase::Negotiating) {
+            open.phase = Phase::Agreed;
         }
     }
 }
@@ -141,7 +154,9 @@ mod tests {
         let late = enter(&all);
         assert!(late.0.is_some());
         assert_eq!(silent[0].1.read(&mut [0]).expect("an end"), 0, "the oldest gives way");
-        drop(silent);
+        let more: Vec<_> = (0..MAX_CONNECTIONS).map(|_| enter(&all)).take_while(|(ours, _)| ours.is_some()).collect();
+        assert_eq!(more.len(), MAX_GIVEN_UP - 1, "those that have not ended yet are bounded, too");
+        drop((silent, more));
         assert!(!all.wait(Duration::ZERO), "two are left");
         drop((served, late));
         assert!(all.wait(Duration::ZERO));

@@ -83,8 +83,8 @@ impl Export {
         [least, preferred, MAX_PAYLOAD_LEN]
     }
 
-    /// The transmission flags. All connections share one store, so a flush on one covers the writes that were answered
-    /// on another: `CAN_MULTI_CONN`.
+    /// The transmission flags. All connections lead to the same blocks, so a flush on one covers the writes that were
+    /// answered on another: `CAN_MULTI_CONN`.
     pub(crate) fn flags(&self, structured: bool) -> u16 {
         let capabilities = self.store.capabilities();
         let mut flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::MULTI_CONN;

@@ -74,7 +74,7 @@ pub mod wire;
 
 pub use connection::{ConnectionError, serve};
 pub use export::{BlockLenError, Export};
-pub use exports::{Client, Exports};
+pub use exports::{Client, Ending, Exports};
 pub use server::{Server, Stopper};
 pub use socket::Listener;
 pub use stream::{Output, Stream};

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use lunette_buffer::MAX_BUFFER_LEN;
 
-/// The most connections at one time. More are closed on arrival.
-pub const MAX_CONNECTIONS: usize = 64;
+/// The most connections at one time. For one more the oldest gives way that has named no export.
+pub const MAX_CONNECTIONS: usize = 256;
+
+/// Connections that have given way and have not ended yet. With more of them, new ones are closed on arrival.
+pub const MAX_GIVEN_UP: usize = 64;
 
 /// The time from the first byte of a connection to the transmission phase, however the bytes arrive.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,9 +25,6 @@ pub const LAST_FLUSH_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The most options in one negotiation. A client that sends more loses its connection.
 pub const MAX_OPTIONS: usize = 256;
-
-/// The most targets whose logical units a server of iSCSI lists for a client.
-pub const MAX_LISTED_TARGETS: usize = 256;
 
 /// The longest data of one option: the longest export name and a few short lists.
 pub const MAX_OPTION_LEN: u32 = 64 << 10;

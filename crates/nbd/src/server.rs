@@ -13,7 +13,7 @@ use crate::limits::MAX_CONNECTIONS;
 use crate::socket::{Listener, Socket};
 use crate::stream::Stream;
 use crate::tls::ServerTls;
-use crate::{Client, ConnectionError, Exports, SharedIo, connection};
+use crate::{Client, ConnectionError, Ending, Exports, SharedIo, connection};
 
 /// The time that clients have to take their replies when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(4);
@@ -129,7 +129,8 @@ impl Server {
     fn serve(&self, connection: &Connection) -> Result<(), ConnectionError> {
         let socket = &*connection.socket;
         socket.prepare()?;
-        let client = Client { addresses: socket.addresses()?, ..Client::default() };
+        let ending = Ending::of(&connection.socket);
+        let client = Client { addresses: socket.addresses()?, ending, ..Client::default() };
         if self.tls.is_some() && !self.may_begin_handshake(&client) {
             return Err(ConnectionError::TooManyHandshakes);
         }

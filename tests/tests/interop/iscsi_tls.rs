@@ -48,6 +48,14 @@ fn tls(arguments: &[&str]) -> Ran {
     run_at_most(LIMIT, lunette().arg("tls").args(arguments))
 }
 
+/// The last address that a server listens at.
+fn secure_address(server: &Server) -> SocketAddr {
+    server.await_log("listening on", 1);
+    let log = server.log();
+    let listening = log.lines().find(|line| line.contains("listening on")).expect("it says where it listens");
+    listening.rsplit(", ").next().and_then(|address| address.trim().parse().ok()).expect("an address")
+}
+
 impl Place {
     fn new() -> Self {
         let configured = Configured::new();
@@ -57,11 +65,7 @@ impl Place {
         tls(&["issue", &ca, "db1", "--name", IQN, "--dns", "db1.example.org"]).succeeded();
         tls(&["issue", &ca, "db2", "--dns", "db2.example.org"]).succeeded();
         let server = configured.start(TEXT, 2);
-        server.await_log("listening on", 1);
-        let log = server.log();
-        let listening = log.lines().find(|line| line.contains("listening on")).expect("it says where it listens");
-        let secure = listening.rsplit(", ").next().and_then(|address| address.trim().parse().ok());
-        Self { secure: secure.expect("an address"), configured, server }
+        Self { secure: secure_address(&server), configured, server }
     }
 
     fn folder(&self, name: &str) -> PathBuf {
@@ -187,6 +191,26 @@ fn an_idle_session_within_tls_takes_little_memory() {
     let each_kib = protected_kib.1.saturating_sub(plain_kib.1) as usize / IDLE_SESSIONS;
     println!("{each_kib} KiB more for each idle session within TLS");
     assert!(each_kib <= MAX_IDLE_KIB, "{each_kib} KiB");
+    place.server.stop();
+}
+
+#[test]
+fn a_folder_of_certificates_can_be_a_credential_of_systemd() {
+    let place = Place::new();
+    let credentials = tempfile::tempdir().unwrap();
+    for file in ["server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"] {
+        fs::copy(place.folder("gw1").join(file), credentials.path().join(format!("tls_{file}"))).unwrap();
+    }
+    let config = credentials.path().join("config");
+    fs::write(&config, TEXT.replace("@/ca/gw1", "credential:tls")).unwrap();
+    let mut command = lunette();
+    command.env("CREDENTIALS_DIRECTORY", credentials.path()).args(["serve", "--config"]).arg(&config);
+    let server = Server::spawn(command, 2);
+    let secure = secure_address(&server);
+    let folder = place.folder("db1");
+    let url = format!("iscsis://{secure}/iqn.2026-11.org.example:own/0?tls={}&initiator={IQN}", folder.display());
+    run_at_most(LIMIT, lunette().args(["info", &url])).succeeded();
+    server.stop();
     place.server.stop();
 }
 

@@ -12,7 +12,7 @@ use lunette_reactor::{
 };
 use lunette_session::iscsi_target::Placement;
 use lunette_session::{OutgoingPdu, ProvenSecrets, Secret, Unacknowledged, folded_name};
-use lunette_tls::Source;
+use lunette_tls::{Peer, Source};
 
 use super::Core;
 use super::connections::Conn;
@@ -193,6 +193,9 @@ impl Upper for Core {
 impl Core {
     /// Takes on a connection that was made elsewhere in this process.
     pub(super) fn adopt(&mut self, cx: &mut Context<'_>, Adopted { stream, peer, local, certificate }: Adopted) {
+        if certificate.as_ref().is_some_and(Peer::has_ended) {
+            return tracing::warn!(%peer, "connection refused: its certificate has ended");
+        }
         let id = match cx.adopt(stream) {
             Ok(id) => id,
             Err(error) => return tracing::warn!(%peer, %error, "cannot take on a connection"),

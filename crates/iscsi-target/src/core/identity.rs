@@ -37,7 +37,7 @@ impl Core {
 
 /// The URIs, the DNS names and the common name in a certificate, then its fingerprint. Names that would pass for
 /// another kind are left out.
-fn identities(peer: Peer) -> Arc<[String]> {
+pub(super) fn identities(peer: Peer) -> Arc<[String]> {
     let fingerprint = peer.fingerprint.to_string();
     let dns_names = peer.dns_names.into_iter().filter(|name| !is_node_name(name));
     let common_name = peer.common_name.map(|name| format!("CN={name}"));

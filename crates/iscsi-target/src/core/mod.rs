@@ -26,6 +26,7 @@ mod stop;
 mod task_management;
 mod tasks;
 mod updates;
+mod views;
 mod watchdog;
 
 use std::io;

@@ -39,6 +39,8 @@ impl Core {
                     self.refuse_host(&request);
                 }
                 Asked::Freeze(question) => self.ask_for_quiet(question),
+                // A caller that has stopped waiting misses nothing.
+                Asked::View { viewer, answer } => drop(answer.send(self.view(viewer))),
                 Asked::Adopt(connection) => self.adopt(cx, connection),
                 Asked::Background(task) => self.tasks.begin_background(task, &self.buffers),
             }

@@ -1,7 +1,7 @@
 //! `lunette serve`: disks over iSCSI.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use lunette_device::TargetDevice;
 use lunette_target::{BindError, DatagramPortal, PortalConfig, Server, ServerConfig, Stopper};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
+use crate::address::reachable;
 use crate::config::adapters::Adapters;
 use crate::config::limits::Limits;
 use crate::config::mistakes;
@@ -442,16 +443,6 @@ fn urls(portals: &[String], devices: &[Arc<TargetDevice>]) -> Vec<String> {
         }
     }
     urls
-}
-
-/// An address that clients on this machine can connect to: the loopback address in place of "any address".
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ mod tests {
         let checked = |text: &str| toml::from_str::<Nbd>(text).map_err(|error| error.to_string())?.check();
         assert_eq!(checked("listen = [\"127.0.0.1:10809\"]"), Ok(()));
         assert!(checked("listen = []").is_err_and(|why| why.contains("10809")));
-        assert!(checked("listen = [\"[::]:10809\"]\ninitiator = \"db1\"").is_err_and(|why| why.contains("initiator")));
+        assert!(checked("listen = [\"[::]:10809\"]\ninitiator = \"db 1\"").is_err_and(|why| why.contains("initiator")));
         assert!(checked("listen = [\"localhost\"]").is_err());
     }
 }

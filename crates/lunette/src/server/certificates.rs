@@ -33,7 +33,7 @@ pub(crate) struct Certificates {
 /// Files that can be used.
 type Known = Renewed<Arc<Read>>;
 
-/// All files, as long as the process lives: a portal that goes may come back.
+/// All files that are in use, and some that were.
 static ALL: Mutex<BTreeMap<(Use, Files), Entry>> = Mutex::new(BTreeMap::new());
 
 struct Entry {
@@ -45,7 +45,8 @@ impl Certificates {
     /// Reads certificates.
     pub(crate) fn open(of: Use, files: Files) -> Result<Self, TlsError> {
         let key = (of, files);
-        let known = all().get(&key).map(|entry| Arc::clone(&entry.known));
+        let used = |entry: &&Entry| entry.users.strong_count() > 0;
+        let known = all().get(&key).filter(used).map(|entry| Arc::clone(&entry.known));
         let known = if let Some(known) = known {
             known.look();
             known
@@ -54,6 +55,7 @@ impl Certificates {
             Arc::new(Renewed::open(files.all(), move || files.read(of))?)
         };
         let mut all = all();
+        all.retain(|_, entry| entry.users.strong_count() > 0);
         let entry = all.entry(key).or_insert_with(|| Entry { known, users: Weak::new() });
         let in_use = entry.users.upgrade().unwrap_or_default();
         entry.users = Arc::downgrade(&in_use);

@@ -15,22 +15,27 @@ use std::{fmt, io};
 
 use lunette_api::{Cause, Health, Subject};
 use lunette_initiator::{
-    Connector, Disk, Error, Initiator, Lun, Options, Portal, RemoteStore, Session, discover, wait,
+    AdditionalSense, Connector, Disk, Error, Initiator, Lun, Options, Portal, RemoteStore, Session, SessionEvent,
+    wait_at_most,
 };
-use lunette_nbd::limits::MAX_LISTED_TARGETS;
 use lunette_nbd::{Client, Export, Exports, Listener, Server, ServerTls, Stopper};
 use lunette_session::iscsi_target::is_node_name;
 use lunette_store::InlineIo;
-use lunette_target::{Adopted, Control};
+use lunette_target::{Adopted, Control, Seen, Viewer};
 
-use crate::config::Config;
+use crate::address::reachable;
 use crate::config::nbd::Nbd;
+use crate::config::{Config, check_initiator_name};
 use crate::failure::Failure;
 use crate::server::certificates::{self, Use};
 use crate::system;
 
-/// The time for which a session that the target has ended is begun again. Then the requests of the client fail.
-const RECONNECT_FOR: Duration = Duration::from_secs(10);
+/// The time that target and disk have to answer the login of a client, and the questions before its first request.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The time limit of a request. The disk is in this process: a request waits for it like the one of any initiator, and
+/// is not given up for a reset of the logical unit, which others would feel.
+const REQUEST_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// The servers that run, one for each address.
 #[derive(Default)]
@@ -60,16 +65,19 @@ fn serve(nbd: &Nbd, control: &Control) -> Result<Running, Failure> {
     let open = |address: &SocketAddr| Listener::tcp(*address).map_err(|error| system::listen_failure(*address, &error));
     let listeners = listen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let initiator = Initiator::start().map_err(Failure::other)?;
-    let disks: Arc<dyn Exports> = Arc::new(Disks { control: control.clone(), initiator, name: name.clone() });
+    let disks = Arc::new(Disks { control: control.clone(), initiator, name: name.clone() });
+    // One server: its bounds are those of all addresses together.
+    let server = Server::new(disks, Arc::new(InlineIo));
+    let server = match tls {
+        Some(tls) => server.with_tls(tls),
+        None => server,
+    };
     let mut running = Running::default();
     for listener in listeners {
-        let server = Server::new(Arc::clone(&disks), Arc::new(InlineIo));
-        let server = match &tls {
-            Some(tls) => server.with_tls(tls.clone()),
-            None => server,
-        };
-        running.uris.extend(listener.address().map(|address| format!("{scheme}://{address}")));
+        let uri = listener.address().map(|address| format!("{scheme}://{}", reachable(address)));
+        running.uris.extend(uri);
         running.stoppers.push(server.stopper(&listener).map_err(Failure::other)?);
+        let server = server.clone();
         let thread = thread::Builder::new().name("lunette-nbd".into()).spawn(move || server.run(&listener));
         running.threads.push(thread.map_err(Failure::no_thread)?);
     }
@@ -124,10 +132,7 @@ struct Disks {
 
 impl Exports for Disks {
     fn names(&self, client: &Client) -> Vec<String> {
-        self.find_all(client).unwrap_or_else(|error| {
-            tracing::warn!(client = Asker(client).to_string(), %error, "NBD: the exports of a client cannot be listed");
-            Vec::new()
-        })
+        self.find_all(client)
     }
 
     fn open(&self, client: &Client, name: &str) -> Option<Export> {
@@ -140,56 +145,70 @@ impl Exports for Disks {
             name => name,
         };
         let (target, lun) = parse(name)?;
-        let opened = self.open_disk(client, target, lun).map_err(|error| {
-            tracing::info!(client = Asker(client).to_string(), name, %error, "NBD: an export is refused");
-        });
-        let store = Arc::new(RemoteStore::new(opened.ok()?));
-        let export = Export::new(name, store, false).inspect_err(|error| tracing::warn!(name, "NBD: {error}"));
-        export.ok()
+        let opening = async {
+            let session = Session::connect(&self.initiator, &place(client), target, self.options(client)).await?;
+            Disk::open(session, lun).await
+        };
+        let refused = |why: &dyn fmt::Display| {
+            tracing::info!(client = Asker(client).to_string(), name, %why, "NBD: an export is refused");
+        };
+        let Some(opened) = wait_at_most(OPEN_TIMEOUT, opening) else {
+            refused(&format_args!("it does not answer within {OPEN_TIMEOUT:?}"));
+            return None;
+        };
+        let disk: Disk = opened.inspect_err(|error: &Error| refused(error)).ok()?;
+        let store = Arc::new(RemoteStore::new(disk));
+        Export::new(name, store, false).inspect_err(|error| tracing::info!(name, "NBD: {error}")).ok()
     }
 }
 
 impl Disks {
     /// The exports that a client may use: `TARGET/LUN`.
-    fn find_all(&self, client: &Client) -> Result<Vec<String>, Error> {
-        let options = self.options(client);
-        let targets = wait(discover(&self.initiator, &place(client), options.clone()))?;
-        let mut names = Vec::new();
-        for target in targets.iter().take(MAX_LISTED_TARGETS) {
-            // A target that wants CHAP is not for clients of NBD.
-            let Ok(session) = self.connect(client, &target.name) else { continue };
-            let luns = wait(session.luns()).unwrap_or_default();
-            names.extend(luns.into_iter().map(|lun| format!("{}/{lun}", target.name)));
-        }
-        Ok(names)
+    fn find_all(&self, client: &Client) -> Vec<String> {
+        let peer = client.addresses.map_or(NOWHERE, |(peer, _)| peer).ip();
+        let viewer = Viewer { initiator: self.name_of(client), peer, certificate: client.certificate.clone() };
+        let seen = self.control.view(viewer).unwrap_or_else(|error| {
+            tracing::warn!(client = Asker(client).to_string(), %error, "NBD: the exports of a client cannot be listed");
+            Vec::new()
+        });
+        let can_be_expressed = |seen: &Seen| seen.unit.block_size().is_power_of_two();
+        seen.iter().filter(|seen| can_be_expressed(seen)).map(|seen| format!("{}/{}", seen.target, seen.lun)).collect()
     }
 
     /// The export of a client that has one alone.
     fn only_one(&self, client: &Client) -> Option<String> {
-        let names = self.names(client);
+        let names = self.find_all(client);
         let [only] = &*names else { return None };
         Some(only.clone())
     }
 
-    fn open_disk(&self, client: &Client, target: &str, lun: Lun) -> Result<Disk, Error> {
-        wait(Disk::open(self.connect(client, target)?, lun))
-    }
-
-    fn connect(&self, client: &Client, target: &str) -> Result<Session, Error> {
-        wait(Session::connect(&self.initiator, &place(client), target, self.options(client)))
-    }
-
+    /// A session that ends for good takes the connection of its client along, as does a disk in the place of another: a
+    /// client that comes again shows its certificate again, and sees what the disk is then.
     fn options(&self, client: &Client) -> Options {
         let mut options = Options::new(self.name_of(client));
-        options.reconnect_for = RECONNECT_FOR;
+        options.reconnect_for = Duration::ZERO;
+        options.request_timeout = REQUEST_TIMEOUT;
         options.connector = Some(self.connector(client));
+        let ending = client.ending.clone();
+        options.listener = Some(Arc::new(move |event: &SessionEvent| match event {
+            SessionEvent::Over(_) => ending.end(),
+            SessionEvent::UnitAttention { sense, .. } if sense.code == AdditionalSense::INQUIRY_DATA_CHANGED => {
+                ending.end();
+            }
+            _ => {}
+        }));
         options
     }
 
-    /// The first iSCSI name in the certificate of a client, or the name of all others.
+    /// The first iSCSI name in the certificate of a client. Without one the name of all others, with the first DNS name
+    /// of its certificate behind it.
     fn name_of(&self, client: &Client) -> String {
-        let uris = client.certificate.iter().flat_map(|certificate| &certificate.uris);
-        uris.into_iter().find(|uri| is_node_name(uri)).unwrap_or(&self.name).clone()
+        let Some(certificate) = &client.certificate else { return self.name.clone() };
+        if let Some(uri) = certificate.uris.iter().find(|uri| is_node_name(uri)) {
+            return uri.clone();
+        }
+        let of_dns = certificate.dns_names.first().map(|name| format!("{}:{}", self.name, name.to_ascii_lowercase()));
+        of_dns.filter(|name| check_initiator_name(name).is_ok()).unwrap_or_else(|| self.name.clone())
     }
 
     /// Connects to the target itself, whatever address it names.
@@ -198,9 +217,7 @@ impl Disks {
         let (peer, local) = client.addresses.unwrap_or((NOWHERE, NOWHERE));
         Arc::new(move |portal| {
             if *portal != portal_at(local) {
-                return Err(io::Error::other(format!(
-                    "the target redirects to {portal}, where NBD is not served from here"
-                )));
+                return Err(io::Error::other(format!("the target redirects to {portal}; connect there")));
             }
             let (ours, theirs) = UnixStream::pair()?;
             let [ours, theirs] = [ours, theirs].map(|socket| TcpStream::from(OwnedFd::from(socket)));

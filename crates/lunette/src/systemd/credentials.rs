@@ -25,6 +25,14 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
+/// The path of a file in a folder. Where the folder is a credential, systemd has made a credential `FOLDER_FILE` of
+/// each file (`LoadCredential=`, systemd.exec(5)).
+pub(crate) fn in_folder(folder: &Path, file: &str) -> PathBuf {
+    let credential = folder.to_str().and_then(|text| text.strip_prefix(PREFIX));
+    let found = credential.and_then(|name| lunette_keys::source::credential(&format!("{name}_{file}")).ok());
+    found.unwrap_or_else(|| folder.join(file))
+}
+
 /// [`path`], for a key of the configuration.
 pub(crate) fn read_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     path(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
@@ -53,5 +61,7 @@ mod tests {
         let kept = path("credential:db").unwrap();
         assert!(found(&kept).unwrap_err().contains("there is no credential db"));
         assert_eq!(found(Path::new("/etc/secret")), Ok("/etc/secret".into()));
+        assert_eq!(in_folder(Path::new("credential:tls"), "key.pem"), Path::new("credential:tls/key.pem"));
+        assert_eq!(in_folder(Path::new("/etc/tls"), "key.pem"), Path::new("/etc/tls/key.pem"));
     }
 }

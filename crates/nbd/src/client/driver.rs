@@ -247,7 +247,7 @@ impl Driver {
                 Ok(connection) => return Some(connection),
                 Err(error) => error,
             };
-            // Each reason once: an attempt follows every few seconds.
+            // Each change of the reason: an attempt follows every few seconds.
             let reason = error.to_string();
             if told.replace(reason.clone()) != Some(reason) {
                 tracing::warn!(url = %self.url, %error, "no connection to the NBD server; it is tried again");

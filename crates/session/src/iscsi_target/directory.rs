@@ -115,6 +115,11 @@ impl TargetNode {
         Some(Admission { target: Arc::clone(self), host })
     }
 
+    /// Whether initiators of a host log in without CHAP.
+    pub fn is_open(&self, host: &Host) -> bool {
+        host.authentication.as_ref().unwrap_or(&self.authentication).lets_in(None)
+    }
+
     /// Whether an initiator of any host could log in that proved to be `user`, or was asked for no proof.
     pub(crate) fn lets_in(&self, user: Option<&str>) -> bool {
         let policy = |host: &Arc<Host>| host.authentication.as_ref().unwrap_or(&self.authentication).lets_in(user);

@@ -94,7 +94,11 @@ impl To {
         let file = |option: &Option<PathBuf>, name: &str| {
             option.clone().or_else(|| variable(name).filter(|file| !file.is_empty()).map(PathBuf::from))
         };
-        let token_file = file(&self.token_file, "LUNETTE_TOKEN_FILE");
+        // A folder that is an option says by which certificate to come; the server would count a token before it.
+        let token_file = match &self.tls {
+            Some(_) => self.token_file.clone(),
+            None => file(&self.token_file, "LUNETTE_TOKEN_FILE"),
+        };
         let trusted = match (&self.tls, &self.ca) {
             (Some(folder), _) => Some(Trusted::Tls(folder.clone())),
             (None, Some(ca)) => Some(Trusted::Ca(ca.clone())),
@@ -174,9 +178,11 @@ mod tests {
             Some(Trusted::Tls(path)) => To { tls: Some(path), ..options(None, Some("https://h")) },
             None => options(None, Some("https://h")),
         };
-        for (own, expected) in [(None, tls("/d")), (Some(ca("/e")), ca("/e")), (Some(tls("/f")), tls("/f"))] {
+        for (own, expected) in [(None, tls("/d")), (Some(ca("/e")), ca("/e"))] {
             assert_eq!(named(to(own), &[folder]), Ok(by(expected, "h")));
         }
+        let by_certificate = Named::Remote { url: url("h"), token_file: None, trusted: tls("/f") };
+        assert_eq!(named(to(Some(tls("/f"))), &[folder]), Ok(by_certificate));
         let both = named(options(Some("unix:/a"), Some("https://h")), &[]).unwrap_err();
         assert!(both.contains("leave one of them out"), "{both}");
         let wrong = named(options(None, None), &[("LUNETTE_SERVER", "host")]).unwrap_err();

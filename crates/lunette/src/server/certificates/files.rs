@@ -10,6 +10,7 @@ use lunette_tls::{
 use rustls::ServerConfig;
 
 use super::ends::{End, Kind};
+use crate::systemd::credentials;
 
 /// The place that a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,9 +56,9 @@ pub(crate) struct Read {
 }
 
 impl Files {
-    /// The files of a folder, under the names that QEMU and libvirt use.
+    /// The files of a folder, under the names that QEMU and libvirt use. It may be a credential of systemd.
     pub(crate) fn in_folder(folder: &Path) -> Self {
-        let file = |name: &str| folder.join(name);
+        let file = |name: &str| credentials::in_folder(folder, name);
         Self {
             certificates: file("server-cert.pem"),
             key: file("server-key.pem"),
@@ -94,9 +95,14 @@ impl Files {
             Use::Api | Use::Dashboard => web_server(own, asked)?,
         };
         let end = |kind, file: &PathBuf, at_seconds| End { of, kind, file: file.clone(), at_seconds };
-        let mut ends = vec![end(Kind::Certificate, &self.certificates, end_of_certificates(&self.certificates)?)];
+        // What TLS can use and the reader of ends cannot has no end that is known, and serves all the same.
+        let unread = |error: &TlsError| tracing::warn!(%error, "the end of a certificate or list is not known");
+        let certificate = end_of_certificates(&self.certificates).inspect_err(unread).ok();
+        let mut ends: Vec<End> =
+            certificate.map(|at_seconds| end(Kind::Certificate, &self.certificates, at_seconds)).into_iter().collect();
         if let Some([_, revoked]) = clients {
-            ends.extend(next_list(revoked)?.map(|at_seconds| end(Kind::List, revoked, at_seconds)));
+            let list = next_list(revoked).inspect_err(unread).ok().flatten();
+            ends.extend(list.map(|at_seconds| end(Kind::List, revoked, at_seconds)));
         }
         Ok(Arc::new(Read { config: Arc::new(config), clients: web_clients, ends }))
     }

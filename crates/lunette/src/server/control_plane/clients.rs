@@ -1,8 +1,11 @@
 //! The clients of the API that prove themselves by certificates.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use lunette_api::Grant;
+use lunette_tls::{Handshakes, Source};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 
@@ -13,7 +16,10 @@ use crate::server::certificates::Certificates;
 /// The certificates of a port, and the clients that the configuration names.
 pub(crate) struct Clients {
     certificates: Certificates,
-    clients: Vec<Client>,
+    known: Vec<Client>,
+    handshakes: Mutex<Handshakes>,
+    /// The moment from which the times of handshakes count.
+    epoch: Instant,
 }
 
 impl Clients {
@@ -23,7 +29,7 @@ impl Clients {
             let why = "api: client needs the authority of its certificates; put ca-cert.pem into the folder of tls";
             return Err(Failure::configuration(why));
         }
-        Ok(Self { certificates, clients })
+        Ok(Self { certificates, known: clients, handshakes: Mutex::default(), epoch: Instant::now() })
     }
 }
 
@@ -32,11 +38,16 @@ impl lunette_api::Certificates for Clients {
         Arc::clone(&self.certificates.now().config)
     }
 
+    fn may_begin(&self, peer: SocketAddr) -> bool {
+        let mut handshakes = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
+        handshakes.begin(Source::of(peer), self.epoch.elapsed())
+    }
+
     fn grant(&self, shown: &[CertificateDer<'_>]) -> Option<Grant> {
-        if self.clients.is_empty() {
+        if self.known.is_empty() {
             return None;
         }
         let peer = self.certificates.now().clients.as_ref()?.peer(shown)?;
-        Client::grant(&self.clients, &peer)
+        Client::grant(&self.known, &peer)
     }
 }
