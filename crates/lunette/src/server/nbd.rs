@@ -65,7 +65,8 @@ fn serve(nbd: &Nbd, control: &Control) -> Result<Running, Failure> {
     let open = |address: &SocketAddr| Listener::tcp(*address).map_err(|error| system::listen_failure(*address, &error));
     let listeners = listen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let initiator = Initiator::start().map_err(Failure::other)?;
-    let disks = Arc::new(Disks { control: control.clone(), initiator, name: name.clone() });
+    let (control, name) = (control.clone(), name.clone());
+    let disks = Arc::new(Disks { control, initiator, name, listing: Mutex::new(()) });
     // One server: its bounds are those of all addresses together.
     let server = Server::new(disks, Arc::new(InlineIo));
     let server = match tls {
@@ -128,6 +129,8 @@ struct Disks {
     initiator: Initiator,
     /// The iSCSI name of clients that have not proven another one.
     name: String,
+    /// Held for a list. Clients that ask for many take the target's event loop for one of them at a time.
+    listing: Mutex<()>,
 }
 
 impl Exports for Disks {
@@ -167,10 +170,12 @@ impl Disks {
     fn find_all(&self, client: &Client) -> Vec<String> {
         let peer = client.addresses.map_or(NOWHERE, |(peer, _)| peer).ip();
         let viewer = Viewer { initiator: self.name_of(client), peer, certificate: client.certificate.clone() };
+        let listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.control.view(viewer).unwrap_or_else(|error| {
             tracing::warn!(client = Asker(client).to_string(), %error, "NBD: the exports of a client cannot be listed");
             Vec::new()
         });
+        drop(listing);
         let can_be_expressed = |seen: &Seen| seen.unit.block_size().is_power_of_two();
         seen.iter().filter(|seen| can_be_expressed(seen)).map(|seen| format!("{}/{}", seen.target, seen.lun)).collect()
     }
