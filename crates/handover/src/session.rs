@@ -48,6 +48,8 @@ pub struct Window {
     pub max_cmd_sn: u32,
     /// Places for tasks.
     pub width: u32,
+    /// Whether the initiator has yet to be told how far the window is open.
+    pub untold: bool,
 }
 
 /// One connection.
@@ -124,7 +126,8 @@ pub struct Parameters {
     pub data_pdu_in_order: bool,
     pub data_sequence_in_order: bool,
     pub error_recovery_level: u32,
-    pub fast_abort: bool,
+    /// 0, 1 or 2: RFC3720, ResponseFence, FastAbort.
+    pub task_reporting: u8,
     pub protocol_level: u32,
 }
 

@@ -15,6 +15,12 @@ impl Held {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Puts bytes before all others.
+    pub(crate) fn put_front(&mut self, mut bytes: Vec<u8>) {
+        bytes.extend_from_slice(self.rest());
+        *self = Self { bytes, taken: 0 };
+    }
+
     /// The rest of the bytes.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.taken..]

@@ -1,6 +1,6 @@
 //! The iSCSI protocol as state machines, without a socket, a clock, a thread or randomness of its own.
 //!
-//! Layer 1: over buffer, crc32c, pdu; under ecl, ecl-endpoint, iscsi-initiator, iscsi-target, lunette.
+//! Layer 1: over buffer, crc32c, handover, pdu; under ecl, ecl-endpoint, iscsi-initiator, iscsi-target, lunette.
 //!
 //! `pdu` has headers and text keys, `crc32c` digests. The layers above bring sockets, clock and random numbers: the
 //! target's reactor, a simulator, a benchmark and a unit test all drive the same machine. `ARCHITECTURE.md` beside this

@@ -267,6 +267,19 @@ impl Outbox {
         self.pushed_pdus += 1;
     }
 
+    /// Appends bytes that an earlier process has left to be sent, from any place of a PDU on.
+    pub(crate) fn push_left(&mut self, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let segment = Payload::from(bytes);
+        self.pdus += 1;
+        self.pushed_pdus += 1;
+        self.owned_bytes += segment.owned_len();
+        self.segment_bytes += segment.len();
+        self.queue.push_back(Part { ended_pdus: 1, ..Part::of(segment) });
+    }
+
     /// Parts of the queue.
     pub(crate) fn parts(&self) -> usize {
         self.queue.len()
@@ -314,6 +327,11 @@ impl Outbox {
             sheet,
             skip: self.front_sent,
         }
+    }
+
+    /// Whether bytes are to be sent from a file.
+    pub(crate) fn has_files(&self) -> bool {
+        self.queue.iter().any(|part| matches!(part.segment, Payload::File(_)))
     }
 
     /// The slices to be sent, where nothing is in files.

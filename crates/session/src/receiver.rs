@@ -126,6 +126,31 @@ impl Receiver {
         &self.head[BHS_LEN..BHS_LEN + self.bhs().ahs_len()]
     }
 
+    /// The header of the PDU whose data segment was completed last, with its digest.
+    pub(crate) fn last_head(&self) -> &[u8] {
+        let digest_len = if self.header_digest { DIGEST_LEN } else { 0 };
+        &self.head[..BHS_LEN + self.bhs().ahs_len() + digest_len]
+    }
+
+    /// The pad and the digest behind that data segment.
+    pub(crate) fn last_tail(&self) -> &[u8] {
+        &self.tail[..self.tail_filled]
+    }
+
+    /// The bytes of a PDU that has not come to its end. `segment` has those of its data segment.
+    pub(crate) fn partial(&self, segment: &[u8]) -> Vec<u8> {
+        let (segment_len, tail_len) = match self.stage {
+            Stage::Header => (0, 0),
+            Stage::Data => (self.segment_filled.min(segment.len()), self.tail_filled),
+        };
+        [&self.head[..self.head_filled], &segment[..segment_len], &self.tail[..tail_len]].concat()
+    }
+
+    /// Forgets these bytes: the next byte begins another PDU.
+    pub(crate) fn drop_partial(&mut self) {
+        (self.stage, self.head_filled) = (Stage::Header, 0);
+    }
+
     /// Whether nothing of the next PDU has been collected.
     pub(crate) fn is_between_pdus(&self) -> bool {
         self.head_filled == 0

@@ -6,12 +6,14 @@
 mod acknowledgement;
 mod announcements;
 mod at_once;
+mod handover;
 mod login;
 mod placing;
 mod progress;
 mod receiving;
 mod recovery;
 mod sending;
+mod settling;
 mod tasks;
 mod time;
 
@@ -25,6 +27,7 @@ pub use self::at_once::{CommandAtOnce, CommandsAtOnce, Transfer};
 pub use self::login::{LoginConnection, LoginEvent};
 pub use self::placing::Placement;
 use self::progress::Progress;
+use self::settling::Settling;
 use super::directory::Directory;
 use super::event::{CloseReason, Signal, TaskTag};
 use super::expect::Expect;
@@ -56,6 +59,8 @@ pub struct Connection {
     events: VecDeque<Signal>,
     /// Bytes that came while the connection could not take them.
     held: Held,
+    /// On the way to a standstill.
+    settling: Option<Box<Settling>>,
     timers: Timers,
     deadline: Option<(Time, CloseReason)>,
     last_received: Time,
@@ -101,7 +106,10 @@ impl Connection {
     /// Whether more bytes can be taken now. While it is false, the driver does not read from the socket.
     #[inline]
     pub fn wants_input(&self) -> bool {
-        matches!(self.phase, Phase::FullFeature(_)) && !self.waits_for_driver() && !self.outbox_is_full()
+        matches!(self.phase, Phase::FullFeature(_))
+            && !self.waits_for_driver()
+            && !self.outbox_is_full()
+            && !self.keeps_too_much()
     }
 
     /// The task whose data is next in the stream, while the driver has not said where it goes: until then nothing is

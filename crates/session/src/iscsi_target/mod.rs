@@ -7,6 +7,7 @@ mod directory;
 mod event;
 mod expect;
 mod full_feature;
+mod handover;
 mod hosts;
 mod login;
 mod origin;
@@ -30,6 +31,7 @@ pub use event::{
     CloseReason, Command, CommandOrder, Event, KnownDigests, LogoutTicket, Response, TaskManagement,
     TaskManagementTicket, TaskTag,
 };
+pub use handover::InheritError;
 pub use hosts::{Host, host_of};
 pub use login::LoginClaims;
 pub use origin::{Origin, is_node_name};

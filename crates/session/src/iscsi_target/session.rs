@@ -2,6 +2,7 @@
 
 mod ending;
 mod fences;
+mod handover;
 mod recovery;
 mod task_management;
 
@@ -63,6 +64,8 @@ pub struct Session<H> {
     touched: Vec<H>,
     /// The initiator was asked to log out of the session: a connection that is lost takes its tasks along.
     is_ending: bool,
+    /// On the way to a standstill.
+    is_settling: bool,
 }
 
 impl<H: Copy + PartialEq> Session<H> {
@@ -81,8 +84,14 @@ impl<H: Copy + PartialEq> Session<H> {
             parameters: request.parameters.clone(),
         };
         let window = CommandWindow::new(request.cmd_sn, info.parameters.error_recovery_level);
-        let mut session = Self {
-            info: Arc::new(info),
+        let mut session = Self::without_connections(Arc::new(info), window);
+        session.add(request.cid, leading);
+        session
+    }
+
+    fn without_connections(info: Arc<SessionInfo>, window: CommandWindow) -> Self {
+        Self {
+            info,
             window,
             counted_places: 0,
             members: Vec::new(),
@@ -91,9 +100,8 @@ impl<H: Copy + PartialEq> Session<H> {
             events: VecDeque::new(),
             touched: Vec::new(),
             is_ending: false,
-        };
-        session.add(request.cid, leading);
-        session
+            is_settling: false,
+        }
     }
 
     /// The initiator, the target, and what was agreed on.
@@ -181,6 +189,9 @@ impl<H: Copy + PartialEq> Session<H> {
             |member: &&mut Member<H>| member.handle == handle && member.is_served() && member.connection.is_none();
         let Some(member) = self.members.iter_mut().find(waits) else { return false };
         member.connection = login.admitted(info, window, now);
+        if let Some(connection) = member.connection.as_mut().filter(|_| self.is_settling) {
+            connection.settle();
+        }
         member.connection.is_some()
     }
 

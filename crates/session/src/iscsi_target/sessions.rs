@@ -1,6 +1,8 @@
 //! The sessions of a daemon, and the rules by which logins create, join and replace them (RFC 7143 sections 4.4.3 and
 //! 6.3.5).
 
+mod handover;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -127,10 +129,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
         let tsih = self.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
         let session = Session::new(request, tsih, connection);
         let info = Arc::clone(session.info());
-        let index = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
+        let index = self.free_slot();
         self.slots[index] = Some(Box::new(session));
         let key = SessionKey { index, tsih };
         self.by_tsih.insert(tsih, key);
@@ -224,6 +223,14 @@ impl<H: Copy + PartialEq> Sessions<H> {
         request.admission.as_ref()?;
         let is_same = |key: &&SessionKey| self.get(**key).is_some_and(|session| same_name(session.info(), request));
         self.by_tsih.values().find(is_same).copied()
+    }
+
+    /// A slot without a session.
+    fn free_slot(&mut self) -> usize {
+        self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        })
     }
 
     fn free_tsih(&mut self) -> Option<Tsih> {

@@ -82,6 +82,11 @@ struct Exchange {
 }
 
 impl TextExchanges {
+    /// Whether any exchange waits for more.
+    pub(crate) fn are_open(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Whether the exchange that this tag names waits for more.
     pub(crate) fn is_open(&self, itt: InitiatorTaskTag) -> bool {
         self.current.as_ref().is_some_and(|exchange| exchange.itt == itt)

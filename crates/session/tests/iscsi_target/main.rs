@@ -15,6 +15,7 @@ mod data_out;
 mod digests;
 mod discovery;
 mod fast_abort;
+mod handover;
 mod known_digests;
 mod limits;
 mod login;

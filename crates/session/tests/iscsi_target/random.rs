@@ -7,7 +7,7 @@ use lunette_pdu::{DataOut, ScsiCommand, TargetPdu};
 use lunette_session::iscsi_target::Response;
 use proptest::prelude::*;
 
-use crate::harness::{Cut, Peer, Setup, data_out, nop_out, pattern, read, solicited, write};
+use crate::harness::{Cut, Peer, Setup, TARGET, data_out, node, nop_out, pattern, read, solicited, write};
 
 const FIRST_BURST: usize = 1024;
 const CHECK_CONDITION: u8 = 2;
@@ -29,6 +29,19 @@ enum Step {
     Finish(usize, bool),
     Abort(usize),
     Reads(bool),
+    /// The target begins no request any more.
+    Settle,
+    /// It goes on.
+    GoOn,
+    /// Another process goes on, if the session is at a standstill.
+    HandOver,
+}
+
+impl Step {
+    /// Whether its effect depends on how far the stream has been read.
+    fn depends_on_pieces(&self) -> bool {
+        matches!(self, Self::Reads(_) | Self::Settle | Self::GoOn | Self::HandOver)
+    }
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -42,6 +55,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<usize>(), any::<bool>()).prop_map(|(at, good)| Step::Finish(at, good)),
         1 => any::<usize>().prop_map(Step::Abort),
         1 => any::<bool>().prop_map(Step::Reads),
+        1 => Just(Step::Settle),
+        1 => Just(Step::GoOn),
+        2 => Just(Step::HandOver),
     ]
 }
 
@@ -141,6 +157,11 @@ impl Play {
                 self.peer.driver.act(|c| c.abort(task));
             }
             Step::Reads(reads) => self.peer.reads = reads,
+            Step::Settle => self.peer.driver.settle(),
+            Step::GoOn => self.peer.driver.go_on(),
+            Step::HandOver if self.peer.driver.unsettled().is_none() => {
+                self.peer.driver.hand_over(vec![node(TARGET, Vec::new())]).unwrap();
+            }
             _ => {}
         }
         self.look();
@@ -206,6 +227,7 @@ impl Play {
     /// Lets both sides finish their work.
     fn end(mut self) {
         self.peer.reads = true;
+        self.peer.driver.go_on();
         for _ in 0..10_000 {
             self.look();
             if !self.sequences.is_empty() {
@@ -269,7 +291,7 @@ proptest! {
     ) {
         let run = |piece: usize| {
             let mut play = Play::new(&KEYS, Cut { piece, direct: piece == usize::MAX }, usize::MAX);
-            for step in steps.iter().filter(|step| !matches!(step, Step::Reads(_))) {
+            for step in steps.iter().filter(|step| !step.depends_on_pieces()) {
                 play.take(step);
             }
             play.peer.transcript

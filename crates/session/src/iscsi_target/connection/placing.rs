@@ -41,7 +41,7 @@ impl Connection {
                 task == placement.task && due == placement.offset as usize + skipped
             }
             // The task has ended meanwhile, and its data is dropped.
-            Expect::Nothing | Expect::Lost { .. } => true,
+            Expect::Nothing | Expect::Lost { .. } | Expect::Kept => true,
             Expect::Text(_) | Expect::Ping(_) | Expect::Command(_) => false,
         };
         is_there && self.held.is_empty() && self.receiver.skip_placed(len)

@@ -34,6 +34,11 @@ impl Functions {
         Ok(())
     }
 
+    /// Whether a request has not been answered.
+    pub(super) fn are_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     pub(super) fn is_pending(&self, itt: InitiatorTaskTag) -> bool {
         self.pending.contains(&itt)
     }

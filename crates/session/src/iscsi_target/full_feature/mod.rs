@@ -6,11 +6,13 @@ mod control;
 mod data_out;
 mod early;
 mod functions;
+mod handover;
 mod logout;
 mod numbering;
 mod query;
 mod receive_limit;
 mod recovery;
+mod settling;
 mod snack;
 pub(crate) mod suspended;
 mod task_management;
@@ -203,7 +205,7 @@ impl FullFeature {
             Expect::Ping(nop) => self.echo(nop, segment, cx),
             Expect::Text(request) => return self.text_request(request, &segment, cx),
             Expect::Lost { task, offset, len } => self.data_lost(*task, *offset, *len, cx),
-            Expect::Command(_) | Expect::Nothing => {}
+            Expect::Command(_) | Expect::Kept | Expect::Nothing => {}
         }
         Ok(())
     }

@@ -7,6 +7,8 @@
 //! for [`UNUSED_WINDOW_TIME`]. So the places that count are those of the tasks and of the numbers that may still
 //! arrive, whatever the width is by now.
 
+mod handover;
+
 use lunette_pdu::{Cid, SerialNumber};
 
 use crate::Time;

@@ -5,6 +5,8 @@
 //! sent again is cut again, the same way; only an R-Data SNACK, and another connection, change the cut (section
 //! 11.16.3).
 
+mod handover;
+
 use std::ops::Range;
 
 use lunette_buffer::Payload;

@@ -1,6 +1,8 @@
 //! The sent PDUs without an acknowledgement, in the order of StatSN (RFC 7143 section 4.2.2.2): at recovery level 1 and
 //! above the initiator may ask for them again.
 
+mod handover;
+
 use std::collections::VecDeque;
 
 use lunette_buffer::Payload;

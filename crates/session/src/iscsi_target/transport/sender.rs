@@ -1,5 +1,7 @@
 //! The way out of a connection: its PDU queue, its StatSN, and what may have to be sent again.
 
+mod handover;
+
 use lunette_buffer::Payload;
 use lunette_pdu::{BHS_LEN, InitiatorTaskTag, SerialNumber};
 

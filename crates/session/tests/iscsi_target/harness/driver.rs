@@ -1,19 +1,23 @@
 //! The target's driver: bytes in, events to a scripted device, bytes out.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_buffer::{Payload, Pool, Run};
+use lunette_handover::Handover;
 use lunette_pdu::{InitiatorTaskTag, LoginStatus, TaskManagementResponseCode};
-use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, BufferShare, CloseReason, Command, ConnectionMut, Directory, Event, LoginConnection, LoginEvent,
-    LogoutTicket, Response, Session, SessionInfo, SessionKey, Sessions, TaskManagement, TaskManagementTicket, TaskTag,
+    AdmitRequest, BufferShare, CloseReason, Command, ConnectionMut, Directory, Event, InheritError, LoginConnection,
+    LoginEvent, LogoutTicket, Response, Session, SessionInfo, SessionKey, Sessions, TargetNode, TaskManagement,
+    TaskManagementTicket, TaskTag, Timers,
 };
+use lunette_session::{Authentication, Time};
 
 use super::pattern;
+use super::setup::PEER;
 
 /// How the stream arrives.
 #[derive(Debug, Clone, Copy)]
@@ -164,6 +168,40 @@ impl Driver {
     /// The targets are others now.
     pub(crate) fn set_directory(&self, directory: &Arc<Directory>, grace: Duration) {
         self.in_session(|session, _| session.set_directory(directory, grace));
+    }
+
+    /// No request is begun any more.
+    pub(crate) fn settle(&mut self) {
+        self.in_session(|session, _| session.settle());
+        self.pump();
+    }
+
+    /// The session goes on.
+    pub(crate) fn go_on(&mut self) {
+        self.in_session(|session, _| session.go_on());
+        self.pump();
+    }
+
+    /// What keeps the session from a standstill.
+    pub(crate) fn unsettled(&self) -> Option<&'static str> {
+        self.in_session(|session, _| session.unsettled())
+    }
+
+    /// Another process takes the session on, as bytes, with `targets`.
+    pub(crate) fn hand_over(&mut self, targets: Vec<TargetNode>) -> Result<(), InheritError> {
+        let (session, handles) = self.in_session(|session, _| session.hand_over());
+        let written = Handover { sessions: vec![session], ..Handover::default() }.encode().unwrap();
+        let mut read = Handover::decode(&written).unwrap();
+        let connection = &mut read.sessions[0].connections[0];
+        connection.peer = SocketAddr::new(PEER, 1234);
+        let directory =
+            Directory { targets: targets.into_iter().map(Arc::new).collect(), discovery: Authentication::None };
+        let mut sessions = Sessions::default();
+        let key = sessions.inherit(&read.sessions[0], &handles, &directory.into(), Timers::default(), self.now)?;
+        *self.sessions.borrow_mut() = sessions;
+        self.session = Some(key);
+        self.pump();
+        Ok(())
     }
 
     /// Ends a task with its response.

@@ -9,7 +9,7 @@ mod peer;
 mod requests;
 mod setup;
 
-pub(crate) use driver::Cut;
+pub(crate) use driver::{Cut, wrote};
 pub(crate) use peer::Peer;
 pub(crate) use requests::{
     command, data_out, login_request, nop_out, read, snack, solicited, task_management, text, text_request, write,
