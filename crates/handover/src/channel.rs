@@ -172,7 +172,7 @@ impl Channel {
         while !reason.is_char_boundary(end) {
             end -= 1;
         }
-        self.send(REFUSED, reason[..end].as_bytes(), &[])
+        self.send(REFUSED, &reason.as_bytes()[..end], &[])
     }
 
     /// Takes no more messages: the successor can say *taken* no more. What it has said before can still be

@@ -95,16 +95,10 @@ pub enum FormatError {
 }
 
 /// The part of every value that all formats have.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct Envelope {
     format: u32,
-}
-
-impl Default for Envelope {
-    fn default() -> Self {
-        Self { format: 0 }
-    }
 }
 
 impl Handover {

@@ -13,6 +13,7 @@ use lunette_session::iscsi_target::{Host, Moved, Portal, TargetNode, Timers};
 use lunette_session::keys::Offer;
 use lunette_session::{Authentication, SharedSecret, check_secrets, folded_name, is_same_name};
 
+use crate::control::LeftSession;
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES};
 use crate::sessions::{HostMaker, SessionObserver};
 
@@ -152,6 +153,8 @@ pub struct ServerConfig {
     pub cores: usize,
     /// Is told of sessions that begin and end.
     pub observer: Option<SessionObserver>,
+    /// Sessions that an earlier process has left. Those that their targets still admit go on.
+    pub inherited: Vec<LeftSession>,
     /// Makes the hosts of initiators that belong to a template. Without it, their logins are refused.
     pub host_maker: Option<HostMaker>,
 }
@@ -174,6 +177,7 @@ impl ServerConfig {
             event_loop: LoopConfig::default(),
             cores: 1,
             observer: None,
+            inherited: Vec::new(),
             host_maker: None,
         }
     }

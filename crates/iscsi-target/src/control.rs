@@ -1,6 +1,7 @@
 //! Changing a server while it runs.
 
 mod freeze;
+mod standstill;
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,8 @@ use crate::config::{BindError, DatagramPortalConfig, PortalConfig, TargetConfig,
 use crate::sessions::{HostRequest, SessionQuery, SessionStatus};
 pub(crate) use freeze::{Asker, FreezeAnswer, FreezeQuestion};
 pub use freeze::{FreezeError, Frozen, PendingFreeze};
+pub use standstill::{LeftSession, PendingStandstill, Standstill, StandstillError};
+pub(crate) use standstill::{Part, RestMark, Told};
 
 /// The longest time that all cores have to answer a question about sessions. A batch of events is shorter.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -287,14 +290,29 @@ impl PendingUpdate {
 
 /// A request to the server's thread, and the place of its answer.
 pub(crate) enum Asked {
-    Update { update: Box<Update>, answer: UpdateAnswer },
-    Growth { growth: Vec<Growth>, answer: UpdateAnswer },
+    Update {
+        update: Box<Update>,
+        answer: UpdateAnswer,
+    },
+    Growth {
+        growth: Vec<Growth>,
+        answer: UpdateAnswer,
+    },
     Sessions(SessionQuery),
     RefuseHost(HostRequest),
     Freeze(FreezeQuestion),
     Background(BackgroundTask),
     Adopt(Adopted),
-    View { viewer: Viewer, answer: Sender<Vec<Seen>> },
+    View {
+        viewer: Viewer,
+        answer: Sender<Vec<Seen>>,
+    },
+    ComeToRest(Arc<RestMark>, Sender<Told>),
+    HandOver(Sender<Part>),
+    /// Another process has taken the sessions.
+    Leave(Arc<RestMark>),
+    /// The sender learns what kept sessions from a standstill.
+    GoOn(Arc<RestMark>, Option<Sender<Vec<String>>>),
 }
 
 /// Where the result of an update goes.
@@ -325,12 +343,20 @@ impl Updates {
         Ok(())
     }
 
-    /// The requests since the last call.
-    pub(crate) fn take(&self) -> Vec<Asked> {
+    /// The requests since the last call; while sessions stand still, those alone that concern that.
+    pub(crate) fn take(&self, stands_still: bool) -> Vec<Asked> {
         if !self.waiting.load(Ordering::Acquire) {
             return Vec::new();
         }
         let mut queue = self.queue();
+        if stands_still {
+            let concerns = |asked: &mut Asked| match asked {
+                Asked::ComeToRest(..) | Asked::HandOver(_) | Asked::GoOn(..) | Asked::Leave(_) => true,
+                Asked::Update { .. } | Asked::Growth { .. } | Asked::Sessions(_) | Asked::RefuseHost(_) => false,
+                Asked::Freeze(_) | Asked::Background(_) | Asked::Adopt(_) | Asked::View { .. } => false,
+            };
+            return queue.asked.extract_if(.., concerns).collect();
+        }
         self.waiting.store(false, Ordering::Release);
         std::mem::take(&mut queue.asked)
     }

@@ -80,8 +80,8 @@ pub use config::{
     BindError, DatagramPlace, DatagramPortalConfig, HostConfig, PortalConfig, PortalTls, ServerConfig, TargetConfig,
 };
 pub use control::{
-    Adopted, Control, FreezeError, Frozen, Growth, Listening, PendingFreeze, PendingUpdate, Seen, UnitChange, Update,
-    UpdateError, Viewer,
+    Adopted, Control, FreezeError, Frozen, Growth, LeftSession, Listening, PendingFreeze, PendingStandstill,
+    PendingUpdate, Seen, Standstill, StandstillError, UnitChange, Update, UpdateError, Viewer,
 };
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES, MIN_BUFFER_BYTES};
 pub use lunette_ecl::handshake::ResetSecret;

@@ -16,7 +16,7 @@ use crate::config::{BindError, ServerConfig, check_targets, lun_maps, node};
 use crate::control::{Control, Updates, UpdatesEnd};
 pub use crate::core::DatagramPortal;
 use crate::core::{
-    ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, Timing, declare_ports,
+    ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, Timing, declare_ports, spread,
 };
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::{Logins, Monitor, SharedDevices, SharedSessions};
@@ -120,6 +120,10 @@ impl Server {
             Arc::clone(&common.logins),
             Arc::clone(&common.shared_sessions),
         );
+        for (core, sessions) in spread(config.inherited, config.cores).into_iter().enumerate() {
+            // Before its first batch, so before any login.
+            seats[core].config.mailbox.send(core, CoreMessage::Inherit(sessions));
+        }
         let portals = portals.iter().map(|portal| portal.address).collect();
         Ok(Self {
             seats,

@@ -1,7 +1,7 @@
 //! The calls of a handler to its reactor.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -121,6 +121,38 @@ impl<'a> Context<'a> {
     /// The handler sees to it that it never waits for bytes that do not come.
     pub fn set_low_water(&mut self, connection: ConnectionId, bytes: u32) {
         self.sockets.set_low_water(connection, bytes);
+    }
+
+    /// Leaves connections that come to any listener in the system's queue, or accepts them again.
+    pub fn hold_accepting(&mut self, holds: bool) {
+        self.sockets.hold_accepting(holds);
+    }
+
+    /// Another descriptor of the socket of a plain `connection`, for a process that goes on with it. With it go the
+    /// bytes of [`unseen`](Self::unseen).
+    ///
+    /// # Errors
+    ///
+    /// The error of the system, or that the connection is gone or is protected by TLS.
+    pub fn duplicate(&self, connection: ConnectionId) -> io::Result<TcpStream> {
+        if connection.is_virtual() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.sockets.duplicate(connection)
+    }
+
+    /// The bytes of a plain `connection` that were received, and that its handler has not seen.
+    pub fn unseen(&self, connection: ConnectionId) -> &[u8] {
+        if connection.is_virtual() { &[] } else { self.sockets.unseen(connection) }
+    }
+
+    /// Another descriptor of the socket of `listener`.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system, or that the listener is closed.
+    pub fn duplicate_listener(&self, listener: ListenerId) -> io::Result<TcpListener> {
+        self.sockets.duplicate_listener(listener)
     }
 
     /// The system's information on `connection`. `None` when it is gone, or when its stream is not TCP.

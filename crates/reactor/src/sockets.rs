@@ -208,6 +208,8 @@ pub(crate) struct Sockets {
     /// When draining and lingering connections must be gone: in order, for all get the same time.
     deadlines: VecDeque<(Instant, Key)>,
     accept_again: Option<Instant>,
+    /// The handler wants no connections for now.
+    holds_accepting: bool,
     exhaustion_logged: bool,
     now: Instant,
     stopped: bool,
@@ -228,6 +230,7 @@ impl Sockets {
             leaving: Vec::new(),
             deadlines: VecDeque::new(),
             accept_again: None,
+            holds_accepting: false,
             exhaustion_logged: false,
             now: Instant::now(),
             stopped: false,
@@ -275,7 +278,7 @@ impl Sockets {
 
     fn add_listener(&mut self, socket: TcpListener, shared: bool) -> io::Result<ListenerId> {
         let key = self.listeners.next_key();
-        self.backend.add_listener(key, &socket, self.accept_again.is_none())?;
+        self.backend.add_listener(key, &socket, self.accepts())?;
         self.listeners.insert(Listener { socket, tls: None, shared, armed: false });
         self.listeners_changed = true;
         Ok(ListenerId(key))
@@ -326,9 +329,18 @@ impl Sockets {
     }
 
     fn resume_accepting(&mut self) {
-        if self.accept_again.take().is_some() {
+        if self.accept_again.take().is_some() && !self.holds_accepting {
             self.watch_listeners(true);
         }
+    }
+
+    fn accepts(&self) -> bool {
+        self.accept_again.is_none() && !self.holds_accepting
+    }
+
+    pub(crate) fn hold_accepting(&mut self, holds: bool) {
+        self.holds_accepting = holds;
+        self.watch_listeners(self.accepts());
     }
 
     /// The backlog is empty: the next shortage is a new one.
@@ -361,7 +373,7 @@ impl Sockets {
     }
 
     fn must_arm_listeners(&self) -> bool {
-        self.listeners_changed && self.accept_again.is_none() && matches!(self.backend, Backend::Ring(_))
+        self.listeners_changed && self.accepts() && matches!(self.backend, Backend::Ring(_))
     }
 
     // Connections.
@@ -458,6 +470,20 @@ impl Sockets {
 
     pub(crate) fn tcp_info(&self, id: ConnectionId) -> Option<TcpInfo> {
         TcpInfo::of(&self.connections.get(id.0)?.stream).ok()
+    }
+
+    /// The bytes of a plain connection that its handler has not seen.
+    pub(crate) fn unseen(&self, id: ConnectionId) -> &[u8] {
+        self.connections.get(id.0).filter(|connection| connection.protected.is_none()).map_or(&[], |own| &own.stash)
+    }
+
+    pub(crate) fn duplicate(&self, id: ConnectionId) -> io::Result<TcpStream> {
+        let connection = self.connections.get(id.0).filter(|connection| connection.protected.is_none());
+        connection.ok_or(io::ErrorKind::Unsupported)?.stream.try_clone()
+    }
+
+    pub(crate) fn duplicate_listener(&self, id: ListenerId) -> io::Result<TcpListener> {
+        self.listeners.get(id.0).ok_or(io::ErrorKind::NotFound)?.socket.try_clone()
     }
 
     pub(crate) fn close(&mut self, id: ConnectionId) {

@@ -135,18 +135,19 @@ impl Core {
             }
         }
         self.observe(id, true);
+        self.join_rest(key);
         let directory = Arc::clone(self.lifecycle.directory());
         self.connections.change_session(key, |session| session.set_directory(&directory, NEGOTIATION_GRACE));
         self.touch(id);
     }
 
-    fn device_of(&self, session: &SessionInfo) -> Option<Arc<TargetDevice>> {
+    pub(super) fn device_of(&self, session: &SessionInfo) -> Option<Arc<TargetDevice>> {
         self.lifecycle.device(&session.target.as_ref()?.name).cloned()
     }
 }
 
 /// The owner of the buffers that a connection of a session holds.
-fn owner_of(session: &SessionInfo, peer: SocketAddr) -> Owner<'_> {
+pub(super) fn owner_of(session: &SessionInfo, peer: SocketAddr) -> Owner<'_> {
     Owner {
         user: session.chap_user.as_deref(),
         initiator: &session.initiator_name,
@@ -183,7 +184,7 @@ fn log_login(peer: SocketAddr, session: &SessionInfo, took: Duration) {
 }
 
 /// The nexus of a new session.
-fn attach(device: &Arc<TargetDevice>, session: &SessionInfo) -> Nexus {
+pub(super) fn attach(device: &Arc<TargetDevice>, session: &SessionInfo) -> Nexus {
     let nexus = device.attach_host(nexus_name(session), session.host.clone());
     if session.parameters.has_sam5_features() {
         nexus.enable_sam5_functions();

@@ -98,6 +98,7 @@ impl Handler for Core {
             lifecycle.next_look(),
             self.tasks.next_timeout(),
             self.buffers.next_timeout(now),
+            self.next_rest_look(now),
         ];
         others.into_iter().flatten().chain(connections).min()
     }

@@ -37,12 +37,16 @@ impl Core {
                 CoreMessage::Unused(removed) => self.lifecycle.unused_elsewhere(&removed),
                 CoreMessage::Sessions(query) => self.answer_session_query(cx, query),
                 CoreMessage::RefuseHost(request) => self.refuse_host(&request),
+                CoreMessage::ComeToRest(mark, told) => self.come_to_rest(cx, mark, told),
+                CoreMessage::HandOver(answer) => self.hand_over(cx, &answer),
+                CoreMessage::GoOn(mark, reasons) => self.go_on(cx, &mark, reasons.as_ref()),
+                CoreMessage::Inherit(sessions) => self.inherit(cx, sessions),
                 // A stop that has ended already, by its deadline, is not begun again.
                 CoreMessage::Stop { deadline } if !self.lifecycle.is_stopping() => self.begin_stop(cx, deadline),
                 CoreMessage::Stop { .. } => {}
                 CoreMessage::Quiet => self.lifecycle.count_quiet_core(),
                 CoreMessage::Leave => {
-                    self.lifecycle.leave();
+                    self.lifecycle.leave(self.stands_still());
                     cx.stop();
                 }
             }

@@ -22,6 +22,7 @@ mod quiesced;
 mod recovery;
 mod sessions;
 mod siblings;
+mod standstill;
 mod stop;
 mod task_management;
 mod tasks;
@@ -54,6 +55,8 @@ pub(crate) use lifecycle::{Portals, declare_ports};
 use mesh::Mesh;
 pub(crate) use mesh::{ConnectionLimit, CoreMessage, FIRST, Mailbox, SessionAffinity};
 use quiesced::OnQuiesced;
+use standstill::Resting;
+pub(crate) use standstill::spread;
 pub(crate) use tasks::Timing;
 use tasks::{Barriers, FileWork, TaskRunner};
 use watchdog::{Verdict, Watchdog};
@@ -112,6 +115,8 @@ pub(crate) struct Core {
     observer: Option<SessionObserver>,
     host_requests: HostRequests,
     handshakes: Handshakes,
+    /// On the way to a standstill.
+    resting: Option<Resting>,
 }
 
 impl Core {
@@ -144,6 +149,7 @@ impl Core {
             observer: config.observer,
             host_requests: HostRequests::new(config.host_maker),
             handshakes: Handshakes::default(),
+            resting: None,
         };
         core.resume_all_background();
         core
@@ -198,13 +204,16 @@ impl Core {
         self.tasks.stopwatch().begin(cx.now());
         self.unsettled = false;
         self.bound_suspended(cx);
-        self.tasks.step_background(cx.now(), self.lifecycle.is_stopping(), &self.buffers);
+        if !self.stands_still() {
+            self.tasks.step_background(cx.now(), self.lifecycle.is_stopping(), &self.buffers);
+        }
         self.abort_for_background();
         self.settle_rounds(cx);
         self.finish_removals();
         self.continue_stop(cx);
         self.tasks.submit_files(cx);
         self.connections.tidy_timers();
+        self.look_for_rest(cx);
         self.publish_counts();
     }
 

@@ -13,7 +13,7 @@ pub(super) const STOP_FLUSH_TAG: u64 = u64::MAX;
 
 impl Core {
     pub(super) fn begin_stop_if_asked(&mut self, cx: &mut Context<'_>) {
-        if self.lifecycle.stop_is_due() {
+        if self.lifecycle.stop_is_due() && !self.stands_still() {
             tracing::info!(connections = self.mesh.connections(), "stopping");
             let deadline = cx.now() + STOP_TIMEOUT;
             self.mesh.send_to_others(|| CoreMessage::Stop { deadline });

@@ -23,7 +23,7 @@ pub(super) const REMOVAL_FLUSH_TAG: u64 = u64::MAX - 1;
 
 impl Core {
     pub(super) fn apply_updates(&mut self, cx: &mut Context<'_>) {
-        for asked in self.lifecycle.take_updates() {
+        for asked in self.lifecycle.take_updates(self.stands_still()) {
             match asked {
                 Asked::Update { update, answer } => {
                     let applied = self.lifecycle.apply(cx, *update);
@@ -41,6 +41,10 @@ impl Core {
                 Asked::Freeze(question) => self.ask_for_quiet(question),
                 // A caller that has stopped waiting misses nothing.
                 Asked::View { viewer, answer } => drop(answer.send(self.view(viewer))),
+                Asked::ComeToRest(mark, told) => self.bring_to_rest(cx, mark, told),
+                Asked::HandOver(answer) => self.hand_over_all(cx, &answer),
+                Asked::GoOn(mark, reasons) => self.go_on_all(cx, &mark, reasons),
+                Asked::Leave(mark) => self.leave_to_another(cx, &mark),
                 Asked::Adopt(connection) => self.adopt(cx, connection),
                 Asked::Background(task) => self.tasks.begin_background(task, &self.buffers),
             }

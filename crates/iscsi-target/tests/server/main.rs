@@ -31,6 +31,7 @@ mod retained_data;
 mod sam5;
 mod silent_stores;
 mod slow_peers;
+mod standstill;
 mod stop;
 mod stores;
 mod templates;

@@ -12,8 +12,8 @@ mod placing;
 mod progress;
 mod receiving;
 mod recovery;
+mod resting;
 mod sending;
-mod settling;
 mod tasks;
 mod time;
 
@@ -27,7 +27,7 @@ pub use self::at_once::{CommandAtOnce, CommandsAtOnce, Transfer};
 pub use self::login::{LoginConnection, LoginEvent};
 pub use self::placing::Placement;
 use self::progress::Progress;
-use self::settling::Settling;
+use self::resting::Resting;
 use super::directory::Directory;
 use super::event::{CloseReason, Signal, TaskTag};
 use super::expect::Expect;
@@ -60,7 +60,7 @@ pub struct Connection {
     /// Bytes that came while the connection could not take them.
     held: Held,
     /// On the way to a standstill.
-    settling: Option<Box<Settling>>,
+    resting: Option<Box<Resting>>,
     timers: Timers,
     deadline: Option<(Time, CloseReason)>,
     last_received: Time,

@@ -16,7 +16,7 @@ pub(crate) enum Expect {
     Data { task: TaskTag, offset: u32, len: u32 },
     /// The bytes cannot be taken now. They will be asked for again.
     Lost { task: TaskTag, offset: u32, len: u32 },
-    /// A PDU that is kept as it came: the connection is settling.
+    /// A PDU that is kept as it came: the connection comes to rest.
     Kept,
     /// Immediate data of a command that does not count before its data is verified.
     Command(ScsiCommand),

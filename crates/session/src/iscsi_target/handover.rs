@@ -1,6 +1,6 @@
 //! Sessions at a standstill as values of `lunette-handover`, and back: what their parts have in common.
 //!
-//! A session [settles](super::Session::settle) before it is handed over. Each part of it that has a state translates
+//! A session [comes to rest](super::Session::come_to_rest) before it is handed over. Each part of it that has a state translates
 //! that in a file of its own, named `handover.rs`. What is empty at a standstill is not in the value.
 
 use std::ops::RangeInclusive;

@@ -65,7 +65,7 @@ pub struct Session<H> {
     /// The initiator was asked to log out of the session: a connection that is lost takes its tasks along.
     is_ending: bool,
     /// On the way to a standstill.
-    is_settling: bool,
+    comes_to_rest: bool,
 }
 
 impl<H: Copy + PartialEq> Session<H> {
@@ -100,7 +100,7 @@ impl<H: Copy + PartialEq> Session<H> {
             events: VecDeque::new(),
             touched: Vec::new(),
             is_ending: false,
-            is_settling: false,
+            comes_to_rest: false,
         }
     }
 
@@ -189,8 +189,8 @@ impl<H: Copy + PartialEq> Session<H> {
             |member: &&mut Member<H>| member.handle == handle && member.is_served() && member.connection.is_none();
         let Some(member) = self.members.iter_mut().find(waits) else { return false };
         member.connection = login.admitted(info, window, now);
-        if let Some(connection) = member.connection.as_mut().filter(|_| self.is_settling) {
-            connection.settle();
+        if let Some(connection) = member.connection.as_mut().filter(|_| self.comes_to_rest) {
+            connection.come_to_rest();
         }
         member.connection.is_some()
     }

@@ -10,7 +10,7 @@ use crate::harness::{
 };
 
 fn to_the_same_targets(peer: &mut Peer) {
-    assert_eq!(peer.driver.unsettled(), None);
+    assert_eq!(peer.driver.restless(), None);
     peer.driver.hand_over(vec![node(TARGET, Vec::new())]).unwrap();
     peer.collect();
 }
@@ -19,7 +19,7 @@ fn to_the_same_targets(peer: &mut Peer) {
 fn a_request_that_comes_meanwhile_is_answered_once_and_afterwards() {
     for is_handed_over in [true, false] {
         let mut peer = Peer::logged_in(Setup::keys(&[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")]));
-        peer.driver.settle();
+        peer.driver.come_to_rest();
         peer.command(write(1, 5000), &pattern(5000));
         peer.nop_out(nop_out(2), b"hello");
         peer.command(read(3, 4096), &[]);
@@ -43,8 +43,8 @@ fn a_request_that_comes_meanwhile_is_answered_once_and_afterwards() {
 fn a_task_that_has_begun_gets_its_data_though_requests_stand_before_it() {
     let mut peer = Peer::logged_in(Setup::keys(&[("InitialR2T", "No"), ("ImmediateData", "No")])).manual();
     peer.command(ScsiCommand { final_: false, ..write(1, 3000) }, &[]);
-    peer.driver.settle();
-    assert_eq!(peer.driver.unsettled(), Some("a task has not ended"));
+    peer.driver.come_to_rest();
+    assert_eq!(peer.driver.restless(), Some("a task has not ended"));
     let task = peer.driver.commands[0].task;
     peer.driver.want_data(task, 3000);
     peer.command(command(2), &[]);
@@ -65,7 +65,7 @@ fn a_pdu_may_be_cut_anywhere() {
         for is_handed_over in [true, false] {
             let mut peer = Peer::logged_in(Setup::keys(&keys));
             let bytes = peer.frame(sent(&peer, 7), &[], b"hello");
-            peer.driver.settle();
+            peer.driver.come_to_rest();
             peer.raw(&bytes[..at]);
             if is_handed_over {
                 to_the_same_targets(&mut peer)
@@ -94,7 +94,7 @@ fn what_was_sent_and_not_acknowledged_can_be_asked_for_again() {
     peer.command(ScsiCommand { immediate: true, ..read(2, 20_000) }, &[]);
     peer.command(ScsiCommand { immediate: true, ..command(3) }, &[]);
     let sent = peer.rest();
-    peer.driver.settle();
+    peer.driver.come_to_rest();
     to_the_same_targets(&mut peer);
     peer.checker.strict = false;
     let ask = |peer: &mut Peer, request: SnackRequest| {
@@ -112,9 +112,10 @@ fn a_request_that_others_wait_for_is_dealt_with() {
     let offer = Offer { error_recovery_level: 2, ..Offer::default() };
     let mut peer = Peer::logged_in(Setup { offer, ..Setup::keys(&[("ErrorRecoveryLevel", "1")]) }).manual();
     let due = peer.cmd_sn;
+    peer.cmd_sn = due.add(3);
     peer.command_numbered(ScsiCommand { cmd_sn: due.next(), ..command(2) }, &[], &[]);
-    peer.driver.settle();
-    assert_eq!(peer.driver.unsettled(), Some("a request waits for others that have not come"));
+    peer.driver.come_to_rest();
+    assert_eq!(peer.driver.restless(), Some("a request waits for others that have not come"));
     peer.command_numbered(ScsiCommand { cmd_sn: due.add(2), ..command(3) }, &[], &[]);
     peer.command_numbered(ScsiCommand { cmd_sn: due, ..command(1) }, &[], &[]);
     assert_eq!(peer.driver.commands.len(), 2, "the third one is kept");
@@ -135,7 +136,7 @@ fn a_session_that_the_target_does_not_admit_any_more_does_not_go_on() {
     };
     for targets in [vec![], vec![other(TARGET)], vec![node("iqn.2026-11.example:another", Vec::new())]] {
         let mut peer = Peer::logged_in(Setup::default());
-        peer.driver.settle();
+        peer.driver.come_to_rest();
         assert_eq!(peer.driver.hand_over(targets), Err(InheritError::NotAdmitted), "{INITIATOR}");
     }
 }
@@ -146,8 +147,8 @@ fn a_negotiation_holds_a_standstill_up_until_its_end() {
     let half = text(&[("SendTargets", TARGET)]);
     peer.text(lunette_pdu::TextRequest { final_: false, continue_: true, ..text_request(1) }, &half[..4]);
     let TargetPdu::TextResponse(response) = peer.next().pdu else { panic!("no answer") };
-    peer.driver.settle();
-    assert_eq!(peer.driver.unsettled(), Some("keys are being negotiated"));
+    peer.driver.come_to_rest();
+    assert_eq!(peer.driver.restless(), Some("keys are being negotiated"));
     peer.text(lunette_pdu::TextRequest { ttt: response.ttt, ..text_request(1) }, &half[4..]);
     assert!(matches!(peer.next().pdu, TargetPdu::TextResponse(_)));
     to_the_same_targets(&mut peer);

@@ -30,7 +30,7 @@ enum Step {
     Abort(usize),
     Reads(bool),
     /// The target begins no request any more.
-    Settle,
+    ComeToRest,
     /// It goes on.
     GoOn,
     /// Another process goes on, if the session is at a standstill.
@@ -40,7 +40,7 @@ enum Step {
 impl Step {
     /// Whether its effect depends on how far the stream has been read.
     fn depends_on_pieces(&self) -> bool {
-        matches!(self, Self::Reads(_) | Self::Settle | Self::GoOn | Self::HandOver)
+        matches!(self, Self::Reads(_) | Self::ComeToRest | Self::GoOn | Self::HandOver)
     }
 }
 
@@ -55,7 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<usize>(), any::<bool>()).prop_map(|(at, good)| Step::Finish(at, good)),
         1 => any::<usize>().prop_map(Step::Abort),
         1 => any::<bool>().prop_map(Step::Reads),
-        1 => Just(Step::Settle),
+        1 => Just(Step::ComeToRest),
         1 => Just(Step::GoOn),
         2 => Just(Step::HandOver),
     ]
@@ -157,9 +157,9 @@ impl Play {
                 self.peer.driver.act(|c| c.abort(task));
             }
             Step::Reads(reads) => self.peer.reads = reads,
-            Step::Settle => self.peer.driver.settle(),
+            Step::ComeToRest => self.peer.driver.come_to_rest(),
             Step::GoOn => self.peer.driver.go_on(),
-            Step::HandOver if self.peer.driver.unsettled().is_none() => {
+            Step::HandOver if self.peer.driver.restless().is_none() => {
                 self.peer.driver.hand_over(vec![node(TARGET, Vec::new())]).unwrap();
             }
             _ => {}

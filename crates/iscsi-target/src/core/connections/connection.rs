@@ -67,9 +67,13 @@ pub(in crate::core) struct Departure {
 impl Conn {
     /// A connection that logs in.
     pub(in crate::core) fn new(login: Box<LoginConnection>, peer: SocketAddr, came: Came, permit: Permit) -> Self {
+        Self::with_login(Some(login), peer, came, permit)
+    }
+
+    fn with_login(login: Option<Box<LoginConnection>>, peer: SocketAddr, came: Came, permit: Permit) -> Self {
         let account = Rc::default();
         Self {
-            login: Some(login),
+            login,
             key: None,
             peer,
             identities: Arc::default(),
@@ -92,6 +96,11 @@ impl Conn {
         }
     }
 
+    /// A connection of a session that an earlier process has left.
+    pub(in crate::core) fn of_session(peer: SocketAddr, came: Came, permit: Permit) -> Self {
+        Self::with_login(None, peer, came, permit)
+    }
+
     /// The place that it comes from.
     pub(in crate::core) fn origin(&self) -> Origin {
         Origin { peer: self.peer.ip(), identities: Arc::clone(&self.identities) }
@@ -106,6 +115,13 @@ impl Conn {
     /// Whether it does not read from its socket.
     pub(super) fn is_held_up(&self) -> bool {
         self.paused
+    }
+
+    /// Reads nothing until it is told otherwise.
+    pub(super) fn pause(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        if !std::mem::replace(&mut self.paused, true) {
+            cx.pause(id);
+        }
     }
 
     /// Reads or pauses, and sends what there is.

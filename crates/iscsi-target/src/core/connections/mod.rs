@@ -3,6 +3,7 @@
 mod at_once;
 mod connection;
 mod pace;
+mod standstill;
 mod table;
 mod targetless;
 
@@ -41,6 +42,8 @@ pub(super) struct Connections {
     timetable: Timetable<ConnectionId>,
     targetless: Targetless<ConnectionId>,
     pace: Pace,
+    /// Nothing is read, sent or called.
+    stands_still: bool,
 }
 
 /// The next state of a connection.
@@ -64,6 +67,7 @@ impl Connections {
             timetable: Timetable::default(),
             targetless: Targetless::default(),
             pace: Pace::default(),
+            stands_still: false,
         }
     }
 
@@ -330,6 +334,9 @@ impl Connections {
     /// The next event of a connection, over `bytes` and over what it held back.
     #[inline]
     pub(super) fn next_event(&mut self, id: ConnectionId, bytes: &mut &[u8], now: Time) -> Next {
+        if self.stands_still {
+            return Next::Nothing;
+        }
         // A connection may have ended by its last event.
         let Some(conn) = self.table.get_mut(id) else { return Next::Nothing };
         if !bytes.is_empty() && self.pace.is_due(&conn.under_way) {
@@ -368,7 +375,9 @@ impl Connections {
             }
             traffic.add(login.take_traffic());
             let (wants_input, has_output, timeout) = (login.wants_input(), login.has_output(), login.next_timeout());
-            conn.update_socket(cx, id, wants_input, has_output);
+            if !self.stands_still {
+                conn.update_socket(cx, id, wants_input, has_output);
+            }
             self.watch(id, timeout);
             return bytes.len();
         }
@@ -379,7 +388,9 @@ impl Connections {
         }
         conn.answers.resize(protocol.answer_bytes());
         traffic.add(protocol.take_traffic());
-        conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
+        if !self.stands_still {
+            conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
+        }
         let key = conn.key;
         if conn.under_way.now() >= conn.window_used
             && let Some(key) = key
@@ -421,7 +432,7 @@ impl Connections {
 
     /// Lists what is ready to be sent.
     pub(super) fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
-        let Some(conn) = self.table.get(id) else { return };
+        let Some(conn) = self.table.get(id).filter(|_| !self.stands_still) else { return };
         let of_login = conn.login.iter().flat_map(|login| login.pieces());
         let of_session = conn.protocol(id, &self.sessions).into_iter().flat_map(Connection::pieces);
         list.fill(of_login.chain(of_session));
@@ -514,11 +525,14 @@ impl Connections {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.timetable.next()
+        if self.stands_still { None } else { self.timetable.next() }
     }
 
     /// Calls the connections that are due.
     pub(super) fn time_has_come(&mut self, now: Time) {
+        if self.stands_still {
+            return;
+        }
         while let Some((at, id)) = self.timetable.pop_due(now) {
             // The connection may be gone, or have been entered for an earlier time since.
             let Some(conn) = self.table.get_mut(id).filter(|conn| conn.watched_for == Some(at)) else { continue };

@@ -26,9 +26,9 @@ pub(crate) struct ConfigChange {
 }
 
 impl Lifecycle {
-    /// The updates that were asked for since the last call.
-    pub(in crate::core) fn take_updates(&self) -> Vec<Asked> {
-        self.updates.take()
+    /// The updates that were asked for since the last call; while sessions stand still, those alone that concern that.
+    pub(in crate::core) fn take_updates(&self, stands_still: bool) -> Vec<Asked> {
+        self.updates.take(stands_still)
     }
 
     /// Changes what all cores share: first what can fail, then the rest. Gives the portals that are left closed, too.

@@ -74,6 +74,11 @@ impl Lifecycle {
         &self.devices
     }
 
+    /// Whether something that was removed has not been flushed.
+    pub(super) fn is_removing(&self) -> bool {
+        !self.removals.is_empty()
+    }
+
     pub(super) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }

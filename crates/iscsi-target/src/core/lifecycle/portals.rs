@@ -170,6 +170,11 @@ impl Portals {
         }
     }
 
+    /// Other descriptors of the sockets that listen.
+    pub(in crate::core) fn duplicate_listeners(&self, cx: &Context<'_>) -> Vec<TcpListener> {
+        self.open.iter().filter_map(|portal| cx.duplicate_listener(portal.listener).ok()).collect()
+    }
+
     /// The portal group that a connection came in through.
     pub(in crate::core) fn group_of(&self, listener: ListenerId) -> Option<u16> {
         self.open.iter().find(|portal| portal.listener == listener).map(|portal| portal.config.group)

@@ -107,10 +107,12 @@ impl Lifecycle {
     }
 
     /// The event loop of another core has ended: that of the first one, which comes last, or one that has failed.
-    pub(in crate::core) fn leave(&mut self) {
+    /// `is_left`: another process has what was served here.
+    pub(in crate::core) fn leave(&mut self, is_left: bool) {
         self.stopping = match std::mem::take(&mut self.stopping) {
             Stopping::Done(result) => Stopping::Done(result),
             Stopping::Quiet => Stopping::Done(Ok(())),
+            _ if is_left => Stopping::Done(Ok(())),
             _ => Stopping::timed_out("the end came before that of tasks or flushes"),
         };
     }

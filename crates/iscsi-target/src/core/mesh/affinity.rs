@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lunette_handover as handover;
 use lunette_pdu::{Isid, LoginStatus, Tsih};
 use lunette_session::iscsi_target::AdmitRequest;
 use lunette_session::limits::{MAX_SESSIONS, max_table_sessions};
@@ -96,6 +97,26 @@ impl SessionAffinity {
         Ok(Home { affinity: Arc::clone(self), core, claim })
     }
 
+    /// The home of a session that an earlier process has left, on `core`, where its number is.
+    pub(crate) fn claim_at(self: &Arc<Self>, core: usize, session: &handover::Session) -> Home {
+        let mut table = self.table();
+        let claim = match Name::of_left(session) {
+            None => {
+                table.discovery += 1;
+                table.sessions[core] += 1;
+                Claim::Discovery
+            }
+            Some(name) if table.join(&name, core) => Claim::Nexus(name),
+            Some(name) if table.normal.contains_key(&name) => Claim::Nothing,
+            Some(name) => {
+                table.sessions[core] += 1;
+                table.normal.insert(name.clone(), Residence { core, connections: 1 });
+                Claim::Nexus(name)
+            }
+        };
+        Home { affinity: Arc::clone(self), core, claim }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,6 +175,15 @@ impl Name {
             isid: request.isid,
             target: request.target()?.name.clone(),
             portal_group: request.portal_group,
+        })
+    }
+
+    fn of_left(session: &handover::Session) -> Option<Self> {
+        Some(Self {
+            initiator: session.initiator_name.clone(),
+            isid: Isid(session.isid),
+            target: session.target.clone()?,
+            portal_group: session.portal_group,
         })
     }
 }

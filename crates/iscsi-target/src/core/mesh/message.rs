@@ -1,6 +1,7 @@
 //! The messages between cores.
 
 use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use lunette_session::iscsi_target::{AdmitRequest, LoginConnection};
 
 use super::affinity::Home;
 use super::limit::Permit;
-use crate::control::Asker;
+use crate::control::{Asker, LeftSession, Part, RestMark, Told};
 use crate::core::lifecycle::{ConfigChange, Removed};
 use crate::core::tasks::{AbortScope, BarrierKey};
 use crate::sessions::{HostRequest, SessionQuery};
@@ -39,6 +40,14 @@ pub(crate) enum CoreMessage {
     Sessions(SessionQuery),
     /// The logins that wait for this host are refused.
     RefuseHost(HostRequest),
+    /// Begin no request, and say when what has begun has ended.
+    ComeToRest(Arc<RestMark>, Sender<Told>),
+    /// Give your sessions.
+    HandOver(Sender<Part>),
+    /// Go on, and say what kept you from your rest.
+    GoOn(Arc<RestMark>, Option<Sender<Vec<String>>>),
+    /// Go on with sessions of the process before.
+    Inherit(Vec<LeftSession>),
     /// End all sessions.
     Stop { deadline: Instant },
     /// All sessions have ended.

@@ -6,6 +6,7 @@ mod message;
 
 use std::sync::Arc;
 
+use lunette_handover as handover;
 use lunette_pdu::LoginStatus;
 use lunette_session::iscsi_target::AdmitRequest;
 use lunette_tls::Source;
@@ -78,6 +79,11 @@ impl Mesh {
     /// The login status to refuse the login with, when there are too many sessions.
     pub(super) fn claim_home(&self, request: &AdmitRequest) -> Result<Option<Home>, LoginStatus> {
         if self.is_alone() { Ok(None) } else { self.affinity.find(request).map(Some) }
+    }
+
+    /// The home of a session that an earlier process has left to this core. `None` while there is one core.
+    pub(super) fn claim_home_of(&self, session: &handover::Session) -> Option<Home> {
+        (!self.is_alone()).then(|| self.affinity.claim_at(self.mailbox.me(), session))
     }
 
     /// A permit for one more connection from `source`, unless there are too many on all cores.

@@ -25,6 +25,10 @@ impl<T> Default for Barriers<T> {
 }
 
 impl<T> Barriers<T> {
+    pub(in crate::core) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.passed.is_empty()
+    }
+
     /// A barrier that nothing holds up yet. [`Barriers::close`] it once everything is counted.
     pub(in crate::core) fn open(&mut self, then: T) -> BarrierKey {
         self.last += 1;

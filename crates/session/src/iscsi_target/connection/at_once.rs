@@ -72,7 +72,7 @@ impl<'a> ConnectionMut<'a> {
         let Phase::FullFeature(full) = &self.phase else { return false };
         self.events.is_empty()
             && self.held.is_empty()
-            && self.settling.is_none()
+            && self.resting.is_none()
             && self.gap_ends.is_none()
             && self.receiver.is_between_pdus()
             && !self.receiver.has_markers()

@@ -56,7 +56,7 @@ impl Connection {
             segment: Vec::new(),
             events: VecDeque::new(),
             held,
-            settling: None,
+            resting: None,
             timers,
             deadline: None,
             last_received: now,

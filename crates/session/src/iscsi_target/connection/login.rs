@@ -240,7 +240,7 @@ impl LoginConnection {
             segment: self.segment,
             events: VecDeque::new(),
             held: self.held,
-            settling: None,
+            resting: None,
             timers: self.timers,
             deadline: None,
             last_received: now,

@@ -14,7 +14,7 @@ use crate::receiver::{FrameError, Stage};
 impl ConnectionMut<'_> {
     /// Moves on by one header or one data segment. False when that needs more bytes.
     pub(super) fn consume(&mut self, input: &mut &[u8], now: Time) -> bool {
-        self.end_settling_if_due();
+        self.end_rest_if_due();
         if self.held.is_empty() {
             return self.advance(input, now);
         }
@@ -46,7 +46,7 @@ impl ConnectionMut<'_> {
     }
 
     fn advance_header(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
-        let Connection { phase, receiver, sender, events, expect, segment, settling, .. } = &mut *self.connection;
+        let Connection { phase, receiver, sender, events, expect, segment, resting, .. } = &mut *self.connection;
         let Phase::FullFeature(full) = phase else { return Ok(false) };
         // Also a request that has waited for its turn may have declared another one.
         receiver.limit_segments(full.receive_limit());
@@ -56,8 +56,8 @@ impl ConnectionMut<'_> {
         *expect = Expect::Nothing;
         let bhs = receiver.bhs();
         let mut cx = TurnContext { window: self.window, sender, events };
-        *expect = match settling {
-            Some(settling) if !full.settles(bhs, settling.keeps_nothing(), &mut cx) => Expect::Kept,
+        *expect = match resting {
+            Some(resting) if !full.is_needed_for_rest(bhs, resting.keeps_nothing(), &mut cx) => Expect::Kept,
             _ => full.header(bhs, receiver.ahs(), &mut cx)?,
         };
         full.shorten_receive_limit(sender.acknowledged());
@@ -69,7 +69,7 @@ impl ConnectionMut<'_> {
     }
 
     fn advance_data(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
-        let Connection { phase, receiver, sender, events, expect, segment, progress, settling, .. } =
+        let Connection { phase, receiver, sender, events, expect, segment, progress, resting, .. } =
             &mut *self.connection;
         let Phase::FullFeature(full) = phase else { return Ok(false) };
         let place: &mut [u8] = match expect {
@@ -92,8 +92,8 @@ impl ConnectionMut<'_> {
         }
         let segment = std::mem::take(segment);
         let expect = std::mem::replace(expect, Expect::Nothing);
-        if let (Expect::Kept, Some(settling)) = (&expect, settling) {
-            settling.keep(receiver, &segment);
+        if let (Expect::Kept, Some(resting)) = (&expect, resting) {
+            resting.keep(receiver, &segment);
             return Ok(true);
         }
         full.data(&expect, segment, receiver.ahs(), &mut TurnContext { window: self.window, sender, events })?;

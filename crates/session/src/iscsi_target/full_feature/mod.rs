@@ -12,7 +12,7 @@ mod numbering;
 mod query;
 mod receive_limit;
 mod recovery;
-mod settling;
+mod resting;
 mod snack;
 pub(crate) mod suspended;
 mod task_management;

@@ -15,14 +15,14 @@ use crate::{ChapAlgorithm, ProvenSecrets, Time, Timers};
 
 impl<H: Copy + PartialEq> Session<H> {
     /// From now on, no request is begun. The tasks that have begun end, and then the session is at a standstill.
-    pub fn settle(&mut self) {
-        self.is_settling = true;
-        self.members.iter_mut().filter_map(|member| member.connection.as_mut()).for_each(Connection::settle);
+    pub fn come_to_rest(&mut self) {
+        self.comes_to_rest = true;
+        self.members.iter_mut().filter_map(|member| member.connection.as_mut()).for_each(Connection::come_to_rest);
     }
 
-    /// Goes on. What has come since [`settle`](Self::settle) is dealt with first.
+    /// Goes on. What has come since [`come_to_rest`](Self::come_to_rest) is dealt with first.
     pub fn go_on(&mut self) {
-        self.is_settling = false;
+        self.comes_to_rest = false;
         let members: Vec<H> = self.members.iter().map(|member| member.handle).collect();
         for handle in members {
             if let Some(connection) = self.member_mut(handle).and_then(|member| member.connection.as_mut()) {
@@ -33,25 +33,25 @@ impl<H: Copy + PartialEq> Session<H> {
     }
 
     /// Whether it is on the way to a standstill.
-    pub fn is_settling(&self) -> bool {
-        self.is_settling
+    pub fn comes_to_rest(&self) -> bool {
+        self.comes_to_rest
     }
 
     /// What keeps it from a standstill, if anything does.
-    pub fn unsettled(&self) -> Option<&'static str> {
-        let unsettled = |member: &Member<H>| match (&member.state, &member.connection) {
-            (State::Served(_), Some(connection)) => connection.unsettled(),
+    pub fn restless(&self) -> Option<&'static str> {
+        let restless = |member: &Member<H>| match (&member.state, &member.connection) {
+            (State::Served(_), Some(connection)) => connection.restless(),
             (State::Served(_), None) => Some("a connection logs in"),
             (State::Suspended(_), _) => Some("a connection is lost and waits to be recovered"),
             (State::Over, _) => Some("a connection is being ended"),
         };
         let own = [
-            (!self.is_settling, "the session goes on"),
+            (!self.comes_to_rest, "the session goes on"),
             (!self.fences.is_empty(), "a task management function has not ended"),
             (!self.events.is_empty(), "the session has events"),
             (self.members.is_empty(), "the session has ended"),
         ];
-        let of_members = || self.members.iter().find_map(unsettled);
+        let of_members = || self.members.iter().find_map(restless);
         let of_window = || self.window.is_in_use().then_some("a task has not ended");
         own.into_iter().find_map(|(holds, why)| holds.then_some(why)).or_else(of_members).or_else(of_window)
     }

@@ -171,8 +171,8 @@ impl Driver {
     }
 
     /// No request is begun any more.
-    pub(crate) fn settle(&mut self) {
-        self.in_session(|session, _| session.settle());
+    pub(crate) fn come_to_rest(&mut self) {
+        self.in_session(|session, _| session.come_to_rest());
         self.pump();
     }
 
@@ -183,8 +183,8 @@ impl Driver {
     }
 
     /// What keeps the session from a standstill.
-    pub(crate) fn unsettled(&self) -> Option<&'static str> {
-        self.in_session(|session, _| session.unsettled())
+    pub(crate) fn restless(&self) -> Option<&'static str> {
+        self.in_session(|session, _| session.restless())
     }
 
     /// Another process takes the session on, as bytes, with `targets`.

@@ -6,11 +6,11 @@ use super::{FullFeature, exp_stat_sn};
 use crate::iscsi_target::turn_context::TurnContext;
 
 impl FullFeature {
-    /// Whether a PDU is dealt with though the connection is settling. `keeps_nothing`: no PDU before it was kept.
+    /// Whether a PDU is dealt with though the connection comes to rest. `keeps_nothing`: no PDU before it was kept.
     ///
     /// These are data of tasks that have begun, requests to send again, what answers our pings, and requests that
     /// others, which have come, wait for. All others are kept. What they acknowledge is acknowledged all the same.
-    pub(crate) fn settles(&mut self, bhs: &Bhs, keeps_nothing: bool, cx: &mut TurnContext<'_>) -> bool {
+    pub(crate) fn is_needed_for_rest(&mut self, bhs: &Bhs, keeps_nothing: bool, cx: &mut TurnContext<'_>) -> bool {
         let (immediate, cmd_sn) = match InitiatorPdu::parse(bhs) {
             Ok(InitiatorPdu::DataOut(data)) => return self.tasks.find(data.itt).is_some(),
             Ok(InitiatorPdu::SnackRequest(_)) => return true,
@@ -31,7 +31,7 @@ impl FullFeature {
     }
 
     /// What keeps the connection from a standstill.
-    pub(crate) fn unsettled(&self) -> Option<&'static str> {
+    pub(crate) fn restless(&self) -> Option<&'static str> {
         let all = [
             (self.numbering.has_early(), "a request waits for others that have not come"),
             (self.tasks.iter().next().is_some(), "a task has not ended"),

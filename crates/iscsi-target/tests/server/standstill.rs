@@ -1,0 +1,118 @@
+//! Sessions that stand still, and that go on in another server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_handover::Handover;
+use lunette_store::Store;
+use lunette_store::filters::Delay;
+use lunette_target::{LeftSession, Standstill, StandstillError};
+
+use crate::common::{Initiator, LIMIT, Port, TARGET, Target, blocks, device, memory, start_held_write};
+
+fn port(initiator: u8) -> Port {
+    Port { initiator, ..Port::A }
+}
+
+fn on_cores(cores: usize, stores: &[Arc<dyn Store>], inherited: Vec<LeftSession>) -> Target {
+    Target::of(vec![device(TARGET, stores.to_vec())], |config| {
+        config.cores = cores;
+        config.inherited = inherited;
+    })
+}
+
+/// The sessions as another process reads them.
+fn left(standstill: &mut Standstill) -> Vec<LeftSession> {
+    let (values, sockets): (Vec<_>, Vec<_>) =
+        standstill.take_sessions().into_iter().map(|left| (left.value, left.sockets)).unzip();
+    let bytes = Handover { sessions: values, ..Handover::default() }.encode().unwrap();
+    let read = Handover::decode(&bytes).unwrap().sessions.into_iter();
+    read.zip(sockets).map(|(value, sockets)| LeftSession { value, sockets }).collect()
+}
+
+#[test]
+fn sessions_go_on_in_another_server() {
+    for (before, after) in [(1, 1), (2, 3), (3, 1)] {
+        let stores = [memory(), memory()];
+        let old = on_cores(before, &stores, Vec::new());
+        let mut initiators: Vec<_> = (b'a'..b'g').map(|name| Initiator::attach(&old, port(name))).collect();
+        for (number, initiator) in (0..).zip(&mut initiators) {
+            assert_eq!(initiator.test_unit_ready(1).sense().0, 6);
+            initiator.write(0, 8 * u32::from(number), blocks(8, number)).good();
+        }
+        let mut standstill = old.control.stand_still(LIMIT).unwrap();
+        let reads: Vec<_> =
+            (0..).zip(&mut initiators).map(|(number, initiator)| initiator.start_read(0, 8 * number, 8)).collect();
+        let new = on_cores(after, &stores, left(&mut standstill));
+        assert_eq!(standstill.lost(), 0);
+        standstill.taken();
+        old.end().unwrap();
+        for ((number, initiator), read) in (0..).zip(&mut initiators).zip(reads) {
+            assert_eq!(initiator.finish(read).good(), blocks(8, number));
+            initiator.write(1, 8 * u32::from(number), blocks(8, number + 1)).good();
+            assert_eq!(initiator.read(1, 8 * u32::from(number), 8).good(), blocks(8, number + 1));
+        }
+        new.wait_until("all sessions", |now| now.sessions == 6 && now.tasks == 0);
+        initiators.into_iter().for_each(|mut initiator| initiator.send_logout());
+        new.wait_until("no session", |now| now.sessions == 0);
+        new.stop().unwrap();
+    }
+}
+
+#[test]
+fn requests_wait_while_sessions_stand_still_and_are_answered_when_they_go_on() {
+    for cores in [1, 2] {
+        let target = on_cores(cores, &[memory()], Vec::new());
+        let mut initiator = Initiator::attach(&target, Port::A);
+        for round in 0..3 {
+            let standstill = target.control.stand_still(LIMIT).unwrap();
+            let write = initiator.start_write(0, 8, blocks(8, round), 4096);
+            drop(standstill);
+            initiator.finish(write).good();
+            assert_eq!(initiator.read(0, 8, 8).good(), blocks(8, round));
+        }
+        let late = Initiator::attach(&target, Port::B);
+        drop(late);
+    }
+}
+
+#[test]
+fn tasks_that_have_begun_end_first() {
+    let (target, delay) = Target::over_delay();
+    let mut initiator = Initiator::attach(&target, Port::A);
+    let write = start_held_write(&mut initiator, &delay);
+    let pending = target.control.begin_standstill().unwrap();
+    let pending = pending.poll().err().flatten().expect("the write has not ended");
+    delay.release();
+    let standstill = pending.wait(LIMIT).unwrap();
+    initiator.finish(write).good();
+    drop(standstill);
+    initiator.read(0, 0, 8).good();
+}
+
+#[test]
+fn what_does_not_end_in_time_is_told_and_everything_goes_on() {
+    let (target, delay) = Target::over_delay();
+    let mut initiator = Initiator::attach(&target, Port::A);
+    let write = start_held_write(&mut initiator, &delay);
+    let Err(StandstillError::Busy { reasons, .. }) = target.control.stand_still(Duration::ZERO) else {
+        panic!("the write has not ended")
+    };
+    assert!(reasons[0].starts_with("a task has not ended"), "{reasons:?}");
+    delay.release();
+    initiator.finish(write).good();
+    initiator.read(0, 0, 8).good();
+    drop(target.control.stand_still(LIMIT).unwrap());
+}
+
+#[test]
+fn there_is_one_standstill_at_a_time() {
+    let target = on_cores(2, &[memory()], Vec::new());
+    let first = target.control.stand_still(LIMIT).unwrap();
+    // A server that stands still takes no questions.
+    let second = target.control.begin_standstill().unwrap();
+    assert!(second.poll().is_err());
+    drop(first);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    initiator.read(0, 0, 8).good();
+}
