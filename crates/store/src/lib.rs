@@ -62,7 +62,7 @@ pub use file::{
     share_if_equal, share_range,
 };
 pub use length::{LengthError, check_asked_len, whole_blocks};
-pub use memory::MemoryStore;
+pub use memory::{LeavingMemory, LeftMemory, LeftMemoryError, MemoryStore};
 pub use request::{Completion, CompletionSink, Op, OpKind, Outcome, StoreError};
 pub use unflushed::Unflushed;
 

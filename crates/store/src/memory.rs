@@ -1,6 +1,8 @@
 //! Blocks in memory.
 
 mod bypass;
+mod left;
+mod shared;
 mod slab;
 
 use std::io;
@@ -9,6 +11,7 @@ use std::sync::{Arc, LazyLock, OnceLock, PoisonError, RwLock, RwLockReadGuard, R
 
 use lunette_buffer::{Buffer, Run as LentRun};
 
+pub use self::left::{LeavingMemory, LeftMemory, LeftMemoryError};
 use self::slab::{CHUNK_LEN, Memory};
 use crate::{
     AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Space, Store, StoreError,
@@ -61,7 +64,7 @@ fn to_change(chunk: &mut Bytes) -> Option<&mut Memory> {
     chunk.as_mut().and_then(Arc::get_mut)
 }
 
-/// A store in memory, which lives as long as the process.
+/// A store in memory. It lives as long as the process, unless the process [leaves](LeavingMemory) it to another one.
 ///
 /// A write allocates memory, and an unmap of whole chunks of 64 KiB frees it. Requests end before `submit` returns.
 /// Each chunk has its own lock, held for one copy: a write within a chunk is atomic for reads, and cores that work on
@@ -234,8 +237,7 @@ impl MemoryStore {
 
     /// Bytes of memory that hold blocks.
     pub fn allocated_bytes(&self) -> u64 {
-        let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
-        let filled = chunks.filter(|chunk| chunk.read().is_some());
+        let filled = self.chunks().filter(|chunk| chunk.read().is_some());
         filled.count() as u64 * CHUNK_LEN as u64
     }
 
@@ -253,6 +255,19 @@ impl MemoryStore {
     fn check(&self, offset: u64, len: u64) -> Result<(), StoreError> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len_bytes);
         if inside { Ok(()) } else { Err(StoreError::OutOfRange { offset, len, store_len: self.len_bytes }) }
+    }
+
+    /// The chunks of all groups that were ever written to.
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.groups.iter().filter_map(OnceLock::get).flatten()
+    }
+
+    /// The same chunks with their numbers.
+    fn numbered_chunks(&self) -> impl Iterator<Item = (u64, &Chunk)> {
+        self.groups.iter().enumerate().flat_map(|(group, chunks)| {
+            let first = (group * GROUP_CHUNKS) as u64;
+            (first..).zip(chunks.get().into_iter().flatten())
+        })
     }
 
     /// The chunk at `index`, if its group was ever written to.

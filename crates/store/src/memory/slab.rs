@@ -6,23 +6,29 @@
 //! A slab of which some memory was given back is advised to use small pages until all its places are in use again.
 //! Otherwise the kernel's background task would make it one huge page again, and so allocate memory for the unused
 //! places.
+//!
+//! Chunks that another process can take on lie in slabs of a file instead (`shared.rs`), under the same rules.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lunette_buffer::address_space;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::bypass;
+use super::left::LeftMemoryError;
+use super::shared::{Backing, SharedFile};
 
 /// Bytes of a chunk.
 pub(super) const CHUNK_LEN: usize = 64 << 10;
 
 /// Bytes of a slab: the usual length of a huge page. Slabs are aligned to their length.
-const SLAB_LEN: usize = 2 << 20;
+pub(super) const SLAB_LEN: usize = 2 << 20;
 
 /// A bit mask of the places of a slab; the lowest bit is the first chunk.
 type SlotMask = u32;
@@ -33,48 +39,156 @@ const _: () = assert!(SLAB_LEN == CHUNK_LEN * SlotMask::BITS as usize);
 const MAX_KEPT: usize = 64;
 
 /// The unowned places in the slabs of the process.
-static SLABS: Mutex<Slabs> = Mutex::new(Slabs { unused: BTreeMap::new(), kept: Vec::new() });
+static SLABS: Mutex<Slabs> = Mutex::new(Slabs { anonymous: Unused(BTreeMap::new()), kept: Vec::new(), shared: None });
 
-struct Slabs {
-    /// For each slab address, the places without an owner and without memory, which read as zero. A slab without such
-    /// places has no entry.
-    unused: BTreeMap<usize, SlotMask>,
+pub(super) struct Slabs {
+    /// The unowned places without memory in slabs that belong to this process alone.
+    anonymous: Unused,
     /// Addresses of places that still hold the bytes of their last owner.
     kept: Vec<usize>,
+    /// The memory that another process can take on.
+    pub(super) shared: Option<SharedFile>,
+}
+
+/// A place that was taken.
+struct Place {
+    address: usize,
+    /// Where its memory has yet to come from, if the system does not give it by itself.
+    backing: Option<Backing>,
 }
 
 impl Slabs {
-    fn lock() -> MutexGuard<'static, Self> {
+    pub(super) fn lock() -> MutexGuard<'static, Self> {
         SLABS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place that reads as zero: the first one, so that the last slabs become empty. `None` when the system has
-    /// no memory for another slab.
-    fn take(&mut self) -> Option<usize> {
-        if self.unused.is_empty() {
-            self.unused.insert(map_slab()?, SlotMask::MAX);
+    /// Takes a place that reads as zero. `None` when the system has no memory for another slab.
+    fn take(&mut self) -> Option<Place> {
+        if let Some(shared) = &mut self.shared {
+            if let Some((address, backing)) = shared.take() {
+                return Some(Place { address, backing: Some(backing) });
+            }
+            if shared.has_all() {
+                return None;
+            }
         }
-        let mut entry = self.unused.first_entry()?;
-        let place = entry.get().trailing_zeros();
-        *entry.get_mut() &= !(1 << place);
-        let slab = *entry.key();
-        if *entry.get() == 0 {
-            entry.remove();
-            want_huge(slab, true);
+        if self.anonymous.is_empty() {
+            self.anonymous.add(map_slab()?);
         }
-        Some(slab + place as usize * CHUNK_LEN)
+        self.anonymous.take().map(|address| Place { address, backing: None })
     }
 
-    /// Returns a place whose memory was given back. Returns the address of its slab when none of its places is in use.
+    /// Returns a place without memory. Returns the address of its slab when it is not needed any more.
     fn put(&mut self, address: usize) -> Option<usize> {
-        let slab = address & !(SLAB_LEN - 1);
-        let places = self.unused.entry(slab).or_default();
+        match self.shared_at(address) {
+            Some(shared) => {
+                shared.put(address);
+                None
+            }
+            None => self.anonymous.put(address).inspect(|slab| self.anonymous.remove(*slab)),
+        }
+    }
+
+    fn shared_at(&mut self, address: usize) -> Option<&mut SharedFile> {
+        self.shared.as_mut().filter(|shared| shared.place_at(address).is_some())
+    }
+
+    /// Keeps the memory of a dropped chunk for the next one, if there is a use for it.
+    fn keep(&mut self, address: usize) -> bool {
+        let is_of_use = match &self.shared {
+            Some(shared) if shared.place_at(address).is_some() => shared.is_ours(),
+            Some(shared) => !shared.has_all(),
+            None => true,
+        };
+        let keeps = is_of_use && self.kept.len() < MAX_KEPT;
+        if keeps {
+            self.kept.push(address);
+        }
+        keeps
+    }
+
+    /// Drops the places that were kept, by the rules that hold now.
+    pub(super) fn drop_kept(mut slabs: MutexGuard<'static, Self>) {
+        let kept = std::mem::take(&mut slabs.kept);
+        drop(slabs);
+        kept.into_iter().map(Memory::at).for_each(drop);
+    }
+}
+
+/// The unowned places of some slabs. They have no memory and read as zero.
+///
+/// A slab without such places has no entry.
+#[derive(Debug)]
+pub(super) struct Unused(BTreeMap<usize, SlotMask>);
+
+impl Unused {
+    pub(super) fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds all places of a slab.
+    pub(super) fn add(&mut self, slab: usize) {
+        self.0.insert(slab, SlotMask::MAX);
+    }
+
+    /// Leaves a slab out from now on.
+    pub(super) fn remove(&mut self, slab: usize) {
+        self.0.remove(&slab);
+    }
+
+    /// Takes the first place, so that the last slabs become empty.
+    pub(super) fn take(&mut self) -> Option<usize> {
+        let (slab, places) = self.0.first_key_value()?;
+        let address = slab + places.trailing_zeros() as usize * CHUNK_LEN;
+        self.claim(address).then_some(address)
+    }
+
+    /// Takes the place at this address. False when it has an owner.
+    pub(super) fn claim(&mut self, address: usize) -> bool {
+        let (slab, place) = slot(address);
+        let Some(places) = self.0.get_mut(&slab) else { return false };
+        let was_unused = *places & place != 0;
+        *places &= !place;
+        if *places == 0 {
+            self.0.remove(&slab);
+            want_huge(slab, true);
+        }
+        was_unused
+    }
+
+    /// Returns a place. Returns the address of its slab when none of its places is in use.
+    pub(super) fn put(&mut self, address: usize) -> Option<usize> {
+        let (slab, place) = slot(address);
+        let places = self.0.entry(slab).or_default();
         if *places == 0 {
             want_huge(slab, false);
         }
-        *places |= 1 << ((address - slab) / CHUNK_LEN);
-        (*places == SlotMask::MAX).then(|| self.unused.remove(&slab)).map(|_| slab)
+        *places |= place;
+        (*places == SlotMask::MAX).then_some(slab)
     }
+
+    /// The addresses of all places, in their order.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().flat_map(|(slab, places)| {
+            let unused = (0..SlotMask::BITS).filter(move |place| places & (1 << place) != 0);
+            unused.map(move |place| slab + place as usize * CHUNK_LEN)
+        })
+    }
+}
+
+/// The slab of an address, and the place in it.
+fn slot(address: usize) -> (usize, SlotMask) {
+    let slab = slab_of(address);
+    (slab, 1 << ((address - slab) / CHUNK_LEN))
+}
+
+/// The slab of an address.
+pub(super) fn slab_of(address: usize) -> usize {
+    address & !(SLAB_LEN - 1)
 }
 
 /// The memory of one chunk: [`CHUNK_LEN`] bytes.
@@ -89,17 +203,44 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// A chunk of zeroes, if the system has memory for it.
     pub(super) fn zeroed() -> Option<Self> {
-        Slabs::lock().take().map(Self::at)
+        let place = Slabs::lock().take()?;
+        Self::on(place)
     }
 
     /// A chunk with the bytes of `from`, which has the length of a chunk, if the system has memory for it.
     pub(super) fn copy_of(from: &[u8]) -> Option<Self> {
         let mut slabs = Slabs::lock();
-        let address = slabs.kept.pop().or_else(|| slabs.take())?;
+        let kept = slabs.kept.pop().map(|address| Place { address, backing: None });
+        let place = kept.or_else(|| slabs.take())?;
         drop(slabs);
-        let mut memory = Self::at(address);
+        let mut memory = Self::on(place)?;
         bypass::copy(&mut memory, from);
         Some(memory)
+    }
+
+    /// The chunk that another process has left at this place.
+    pub(super) fn left(place: u64) -> Result<Self, LeftMemoryError> {
+        let mut slabs = Slabs::lock();
+        let shared = slabs.shared.as_mut().ok_or(LeftMemoryError::NotShared)?;
+        shared.claim(place).map(Self::at)
+    }
+
+    /// Its place in the memory that another process can take on.
+    pub(super) fn place(&self) -> Option<u64> {
+        Slabs::lock().shared.as_ref()?.place_at(self.address())
+    }
+
+    /// The owner of a place that was taken.
+    fn on(place: Place) -> Option<Self> {
+        if place.backing.is_some_and(|backing| !backing.allocate()) {
+            Slabs::lock().put(place.address);
+            return None;
+        }
+        Some(Self::at(place.address))
+    }
+
+    fn address(&self) -> usize {
+        self.0.as_ptr().expose_provenance()
     }
 
     /// The owner of the place at `address`, which has no other owner.
@@ -133,30 +274,37 @@ impl AsRef<[u8]> for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let address = self.0.as_ptr().expose_provenance();
+        let address = self.address();
         let mut slabs = Slabs::lock();
-        if slabs.kept.len() < MAX_KEPT {
-            slabs.kept.push(address);
+        if slabs.keep(address) {
+            return;
+        }
+        if let Some(shared) = slabs.shared_at(address) {
+            // Under the lock: once the memory is left to another process, nothing of it is given back.
+            if shared.is_ours() {
+                give_back(self, Advice::LinuxRemove);
+            }
+            shared.put(address);
             return;
         }
         drop(slabs);
-        give_back(self);
+        give_back(self, Advice::LinuxDontNeed);
         let empty = Slabs::lock().put(address);
         if let Some(slab) = empty {
             // SAFETY: the slab was mapped with this length, none of its places has an owner, and it was taken off the
             // list.
             let unmapped = unsafe { unmap(slab, SLAB_LEN) };
             if !unmapped {
-                Slabs::lock().unused.insert(slab, SlotMask::MAX);
+                Slabs::lock().anonymous.add(slab);
             }
         }
     }
 }
 
-/// Zeroes all bytes and gives their pages back to the system.
-fn give_back(memory: &mut Memory) {
+/// Zeroes all bytes and gives their pages back to the system, by the advice that does so for their mapping.
+fn give_back(memory: &mut Memory, advice: Advice) {
     // SAFETY: all bytes are owned; they read as zero from now on, which is a valid value.
-    let given = unsafe { madvise(memory.0.as_ptr().cast(), CHUNK_LEN, Advice::LinuxDontNeed) };
+    let given = unsafe { madvise(memory.0.as_ptr().cast(), CHUNK_LEN, advice) };
     if given.is_err() {
         // The system does not take locked memory.
         memory.fill(0);
@@ -175,6 +323,28 @@ fn map_slab() -> Option<usize> {
     })?;
     want_huge(slab, true);
     Some(slab)
+}
+
+/// Maps a part of a file that is shared with other processes, at the address of a slab. The part is a whole number of
+/// slabs, and the file may not become shorter.
+pub(super) fn map_shared(file: &File, offset: u64, len: usize) -> io::Result<usize> {
+    // That much contains an aligned range.
+    let room = len.checked_add(SLAB_LEN).ok_or(io::ErrorKind::OutOfMemory)?;
+    let start = address_space::claim(room, || map(room)).ok_or(io::ErrorKind::OutOfMemory)?;
+    let aligned = start.next_multiple_of(SLAB_LEN);
+    let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the range was mapped here and is not in use, so another mapping may replace it.
+    let mapped = unsafe { mmap(with_exposed_provenance_mut(aligned), len, access, flags, file, offset) };
+    // SAFETY: none of the ranges is in use. Without the new mapping that is all.
+    unsafe {
+        unmap(start, aligned - start);
+        unmap(aligned + len, start + room - (aligned + len));
+        if mapped.is_err() {
+            unmap(aligned, len);
+        }
+    }
+    Ok(mapped.map(<*mut _>::expose_provenance)?)
 }
 
 /// Advises the system whether to use huge pages for a slab. Failures are ignored: a system without huge pages refuses,
@@ -225,14 +395,14 @@ mod tests {
     use super::*;
 
     /// The number of unused places in a slab, as `put` and `take` leave them.
-    fn unused(slabs: &Slabs, slab: usize) -> Option<u32> {
-        slabs.unused.get(&slab).map(|places| places.count_ones())
+    fn unused(slabs: &Unused, slab: usize) -> Option<u32> {
+        slabs.0.get(&slab).map(|places| places.count_ones())
     }
 
     #[test]
     fn places_are_taken_once_and_an_unused_slab_is_returned() {
         let slab = map_slab().unwrap();
-        let mut slabs = Slabs { unused: BTreeMap::from([(slab, SlotMask::MAX)]), kept: Vec::new() };
+        let mut slabs = Unused(BTreeMap::from([(slab, SlotMask::MAX)]));
         let taken: Vec<usize> = (0..SlotMask::BITS).map(|_| slabs.take().unwrap()).collect();
         assert!(taken.iter().enumerate().all(|(at, address)| *address == slab + at * CHUNK_LEN));
         assert_eq!(unused(&slabs, slab), None, "a full slab is not in the list");
@@ -241,7 +411,7 @@ mod tests {
         assert_eq!(unused(&slabs, slab), Some(2));
         assert_eq!([slabs.take(), slabs.take()].map(Option::unwrap), [taken[3], taken[5]]);
         let told: Vec<usize> = taken.iter().filter_map(|address| slabs.put(*address)).collect();
-        assert_eq!((told, unused(&slabs, slab)), (vec![slab], None));
+        assert_eq!((told, unused(&slabs, slab)), (vec![slab], Some(SlotMask::BITS)));
     }
 
     /// Whether the system makes huge pages of the memory at an address.
@@ -266,7 +436,7 @@ mod tests {
         if !is_huge(slab) {
             return;
         }
-        let mut slabs = Slabs { unused: BTreeMap::from([(slab, SlotMask::MAX)]), kept: Vec::new() };
+        let mut slabs = Unused(BTreeMap::from([(slab, SlotMask::MAX)]));
         let taken: Vec<usize> = (0..SlotMask::BITS).map(|_| slabs.take().unwrap()).collect();
         assert!(is_huge(slab));
         slabs.put(taken[3]);
