@@ -6,6 +6,7 @@ mod durability;
 mod extents;
 mod holders;
 mod identity;
+mod left;
 mod lock;
 mod loop_device;
 mod made;
@@ -31,6 +32,8 @@ pub use copy_source::CopySource;
 use durability::DurabilityTracker;
 pub use extents::{Extent, Extents};
 pub use identity::FileIdentity;
+use left::Ownership;
+pub use left::{left_files, own_left_files};
 use made::Made;
 pub use op::{FileIo, FileOp, FileOpKind, InlineIo};
 pub use open::OpenOptions;
@@ -71,6 +74,7 @@ pub struct FileStore {
     /// The space and files that were made since the store was opened or kept last.
     made: Mutex<Vec<Made>>,
     tentative: AtomicBool,
+    ownership: Ownership,
 }
 
 impl FileStore {
@@ -97,12 +101,13 @@ impl FileStore {
     /// ```
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let Opened { file, geometry, capabilities, in_memory, made } = open::open(path, options)?;
+        let Opened { file, geometry, capabilities, in_memory, made, ownership } = open::open(path, options)?;
         let look_up = |source| OpenError::Io { path: path.to_owned(), action: "look it up", source };
         Ok(Self {
             identity: FileIdentity::of_file(&file).map_err(look_up)?,
             made: Mutex::new(made),
             tentative: AtomicBool::new(options.tentative),
+            ownership,
             file: Arc::new(file),
             len_bytes: AtomicU64::new(geometry.len_bytes),
             geometry,
@@ -203,11 +208,27 @@ impl FileStore {
     }
 
     fn undo(&self, made: Vec<Made>) {
+        // Another process may be writing there.
+        if !self.ownership.is_ours() {
+            return;
+        }
         made.into_iter().rev().for_each(|made| made.take_back(&self.file));
     }
 
     fn made(&self) -> MutexGuard<'_, Vec<Made>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The descriptor, for the process that takes this one's place ([`left_files`]). From now on the locks stay when
+    /// the store is dropped.
+    pub fn leave(&self) -> BorrowedFd<'_> {
+        self.ownership.leave(true);
+        self.as_fd()
+    }
+
+    /// Goes on with what was [left](Self::leave), because no other process has taken it.
+    pub fn stay(&self) {
+        self.ownership.leave(false);
     }
 
     /// Whether a flush or a durable write has failed.
@@ -262,8 +283,11 @@ impl Drop for FileStore {
         if *self.tentative.get_mut() {
             self.take_back();
         }
-        // Unless an operation still has the file; then its end releases them.
-        if let Some(file) = Arc::get_mut(&mut self.file) {
+        // Unless an operation still has the file; then its end releases them. Closing releases nothing that another
+        // process has open too.
+        if self.ownership.is_ours()
+            && let Some(file) = Arc::get_mut(&mut self.file)
+        {
             lock::release(file);
         }
     }

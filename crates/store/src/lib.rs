@@ -23,6 +23,25 @@
 //! A store that has bytes in memory may lend them to a read that [allows](lunette_buffer::Buffer::allow_loan) it,
 //! instead of copying them. Lent bytes do not change while they are held, whatever is written later.
 //!
+//! # Another process
+//!
+//! A process can leave its stores to the one that takes its place, without an end of what they serve. Both stand still
+//! meanwhile: nothing is written until one of them owns the stores.
+//!
+//! | step | files and block devices | memory |
+//! |---|---|---|
+//! | the predecessor prepares | | [`MemoryStore::make_shareable`] |
+//! | it leaves them | [`FileStore::leave`] | [`LeavingMemory::leave`], [`MemoryStore::places`] |
+//! | the successor opens them | [`left_files`], [`FileStore::open`] | [`LeftMemory::open`], [`MemoryStore::inherit`] |
+//! | it owns them | [`own_left_files`] | [`LeftMemory::own`] |
+//! | or the predecessor goes on | [`FileStore::stay`] | [`LeavingMemory::take_back`] |
+//!
+//! A file goes by its descriptor, which has the locks. Memory goes by one descriptor for all stores of the process, and
+//! a list of places for each. As long as the successor does not own them, it takes nothing away from its predecessor,
+//! whatever it drops. So it can fail at any time, and the predecessor goes on.
+//!
+//! # Filters
+//!
 //! Filters implement the same trait over another store, so a test can stack delays, faults and traces.
 //!
 //! ```
@@ -59,7 +78,7 @@ use lunette_buffer::FileSlice;
 pub use allocation::{AllocationMap, Run};
 pub use file::{
     CopySource, Extent, Extents, FileIdentity, FileIo, FileOp, FileOpKind, FileStore, InlineIo, OpenError, OpenOptions,
-    share_if_equal, share_range,
+    left_files, own_left_files, share_if_equal, share_range,
 };
 pub use length::{LengthError, check_asked_len, whole_blocks};
 pub use memory::{LeavingMemory, LeftMemory, LeftMemoryError, MemoryStore};

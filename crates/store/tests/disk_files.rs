@@ -14,7 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use lunette_buffer::Pool;
-use lunette_store::{FileIdentity, FileStore, Op, OpenError, OpenOptions, Outcome, Store, StoreError, execute};
+use lunette_store::{
+    FileIdentity, FileStore, Op, OpenError, OpenOptions, Outcome, Store, StoreError, execute, left_files,
+    own_left_files,
+};
 use machine::{FaultyFile, LoopDevice, Mount, Swap};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
@@ -608,6 +611,21 @@ fn a_device_that_is_mounted_or_opened_for_itself_is_in_use() {
         assert!(Instant::now() < give_up, "{error}");
         thread::yield_now();
     }
+}
+
+#[test]
+fn a_device_that_an_earlier_process_has_left_open_keeps_its_claim() {
+    let device = LoopDevice::of_len(LEN);
+    let before = FileStore::open(device.path(), &EXISTING).unwrap();
+    left_files(vec![before.leave().try_clone_to_owned().unwrap()]);
+    let after = FileStore::open(device.path(), &EXISTING).unwrap();
+    assert_eq!(after.geometry(), before.geometry());
+    assert!(in_use(device.path()).contains("another disk of this process"));
+    own_left_files();
+    drop(before);
+    assert!(in_use(device.path()).contains("another disk of this process"));
+    let bytes = execute(&after, Op::Write { offset: 0, from: Pool::new(1 << 20).take(4096).unwrap(), fua: true });
+    bytes.result.unwrap();
 }
 
 #[test]

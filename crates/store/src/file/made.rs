@@ -83,6 +83,16 @@ pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<Made> {
     }
 }
 
+/// Allocates all holes between two offsets like [`reserve`], without taking anything back after a failure: another
+/// process may be writing there.
+pub(super) fn reserve_for_good(file: &File, from: u64, to: u64) -> io::Result<()> {
+    if from < to {
+        check_space(file, from, to)?;
+        retry(|| fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from))?;
+    }
+    Ok(())
+}
+
 /// The ranges between two offsets that have no space, which seeking does not tell apart from space that was never
 /// written. `None` where the system does not tell, or there are too many.
 fn without_space(file: &File, from: u64, to: u64) -> Option<Vec<Range<u64>>> {

@@ -12,10 +12,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::lock;
-use super::made::{Made, lacks_space, reserve};
+use super::left::{self, Ownership};
+use super::made::{Made, lacks_space, reserve, reserve_for_good};
 use super::op::{PUNCH, retry};
 use super::open_error::{OpenError, failed, missing, not_a_length, not_locked, not_reserved};
+use super::{FileIdentity, lock};
 use crate::{Capabilities, Geometry, LengthError, check_asked_len, whole_blocks};
 
 /// Lengths of regular files are multiples of this, the smallest logical block of SCSI disks.
@@ -61,6 +62,7 @@ pub(crate) struct Opened {
     pub(crate) in_memory: bool,
     /// The files and space that opening has made, in this order.
     pub(crate) made: Vec<Made>,
+    pub(crate) ownership: Ownership,
 }
 
 /// Opens the file or device at `path`. After a failure there is nothing on the file system that was not there before.
@@ -93,6 +95,23 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 
 fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     let is_device = fs::metadata(path).map_err(failed(path, "look it up"))?.file_type().is_block_device();
+    let identity = FileIdentity::at(path).map_err(failed(path, "look it up"))?;
+    // The locks of an earlier process would refuse another open file.
+    let (file, ownership) = match left::take(identity, !options.read_only) {
+        Some(left) => left,
+        None => (open_anew(path, is_device, options)?, Ownership::default()),
+    };
+    let found = examine(path, &file, is_device, options, &ownership).inspect_err(|_| {
+        if ownership.is_ours() {
+            lock::release(&file);
+        }
+    })?;
+    let Examined { geometry, capabilities, made } = found;
+    let in_memory = !is_device && is_in_memory(&file);
+    Ok(Opened { file, geometry, capabilities, in_memory, made, ownership })
+}
+
+fn open_anew(path: &Path, is_device: bool, options: &OpenOptions) -> Result<File, OpenError> {
     // On a block device, O_EXCL without O_CREAT fails while the device is mounted or in other use.
     let flags = match is_device {
         true if options.read_only => OFlags::empty(),
@@ -112,10 +131,7 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
             .and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK))
             .map_err(|error| failed(path, "open it")(error.into()))?;
     }
-    let found = examine(path, &file, is_device, options).inspect_err(|_| lock::release(&file))?;
-    let Examined { geometry, capabilities, made } = found;
-    let in_memory = !is_device && is_in_memory(&file);
-    Ok(Opened { file, geometry, capabilities, in_memory, made })
+    Ok(file)
 }
 
 /// The outcome of [`examine`].
@@ -126,7 +142,13 @@ struct Examined {
 }
 
 /// Locks an open file or device, and finds out what it can do.
-fn examine(path: &Path, file: &File, is_device: bool, options: &OpenOptions) -> Result<Examined, OpenError> {
+fn examine(
+    path: &Path,
+    file: &File,
+    is_device: bool,
+    options: &OpenOptions,
+    ownership: &Ownership,
+) -> Result<Examined, OpenError> {
     let read_only = options.read_only;
     let metadata = file.metadata().map_err(failed(path, "look it up"))?;
     check_type(path, metadata.file_type())?;
@@ -151,7 +173,12 @@ fn examine(path: &Path, file: &File, is_device: bool, options: &OpenOptions) -> 
     let punches = !read_only && if is_device { device_zeroes(&metadata) } else { file_punches(file, &geometry) };
     let mut made = Vec::new();
     if options.preallocate && !read_only && !is_device {
-        made.push(reserve(file, 0, geometry.len_bytes).map_err(not_reserved(path))?);
+        let len_bytes = geometry.len_bytes;
+        if ownership.is_ours() {
+            made.push(reserve(file, 0, len_bytes).map_err(not_reserved(path))?);
+        } else {
+            reserve_for_good(file, 0, len_bytes).map_err(not_reserved(path))?;
+        }
     }
     let unmaps = punches && !options.preallocate;
     let capabilities = Capabilities {

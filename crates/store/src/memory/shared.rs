@@ -1,7 +1,7 @@
 //! Memory of chunks in a file without a name (memfd_create(2)), which another process can map too.
 //!
-//! A process has one such file at most. It [makes](SharedFile::create) the file when it first shares its memory, or takes
-//! on the one that an earlier process [has left](SharedFile::left). The file grows by segments and never becomes
+//! A process has one such file at most. It [makes](SharedFile::create) the file when it first shares its memory, or
+//! takes on the one that an earlier process [has left](SharedFile::left). The file grows by segments and never becomes
 //! shorter. The memory of a chunk that is dropped goes back to the system.
 //!
 //! The process that maps the memory is not always the one that owns it: [`Phase`].
