@@ -16,7 +16,7 @@ use std::thread;
 
 use common::{Oracle, Request, requests};
 use lunette_buffer::Pool;
-use lunette_store::{LeavingMemory, LeftMemory, LeftMemoryError, MemoryStore, Op, StoreError, execute};
+use lunette_store::{LeavingMemory, LeftMemory, LeftMemoryError, MemoryStore, Op, execute};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -387,9 +387,30 @@ fn a_system_without_such_memory_changes_nothing() {
     setrlimit(Resource::Nofile, limit).unwrap();
     assert!(matches!(refused, Err(LeftMemoryError::System(_))), "{refused:?}");
     store.write(3 * CHUNK as u64, &vec![4; 4 * CHUNK]).unwrap();
+
+    // One that grants a file, but no bytes in it.
+    let limit = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(SLAB - 1), ..limit }).unwrap();
+    let refused = store.make_shareable();
+    assert!(matches!(refused, Err(LeftMemoryError::System(_))), "{refused:?}");
+    store.write(7 * CHUNK as u64, &vec![5; CHUNK]).unwrap();
+    assert!(matches!(LeavingMemory::leave(), Err(LeftMemoryError::NotShared)));
+
+    // One that grants some bytes, and then no more.
+    setrlimit(Resource::Fsize, Rlimit { current: Some(SLAB), ..limit }).unwrap();
     store.make_shareable().unwrap();
-    let mut bytes = vec![0; 7 * CHUNK];
+    store.write(8 * CHUNK as u64, &vec![6; 40 * CHUNK]).unwrap();
+    let memory = LeavingMemory::leave().unwrap();
+    assert!(matches!(store.places(&memory), Err(LeftMemoryError::NotShared)));
+    memory.take_back();
+    setrlimit(Resource::Fsize, limit).unwrap();
+    store.make_shareable().unwrap();
+    let memory = LeavingMemory::leave().unwrap();
+    assert_eq!(store.places(&memory).unwrap().len(), 48);
+    memory.take_back();
+    let mut bytes = vec![0; 48 * CHUNK];
     store.read(0, &mut bytes).unwrap();
-    assert!(bytes[..3 * CHUNK].iter().all(|byte| *byte == 3) && bytes[3 * CHUNK..].iter().all(|byte| *byte == 4));
-    assert!(matches!(store.write(1 << 30, b"x"), Err(StoreError::OutOfRange { .. })));
+    let fills: Vec<u8> = bytes.chunks(CHUNK).map(|chunk| chunk[0]).collect();
+    assert!(bytes.chunks(CHUNK).all(|chunk| chunk.iter().all(|byte| *byte == chunk[0])));
+    assert_eq!(fills, [&[3; 3][..], &[4; 4], &[5], &[6; 40]].concat());
 }

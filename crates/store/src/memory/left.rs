@@ -169,10 +169,12 @@ impl MemoryStore {
     pub fn make_shareable(&self) -> Result<(), LeftMemoryError> {
         use_shared_memory()?;
         // What was taken elsewhere was taken under the lock of its chunk. So a single pass finds all of it.
-        for chunk in self.chunks() {
-            chunk.move_to_shared()?;
-        }
-        Ok(())
+        let address = |chunk: &Chunk| chunk.read().as_ref().map(|bytes| bytes.as_ptr());
+        let mut chunks: Vec<_> = self.chunks().filter_map(|chunk| Some((address(chunk)?, chunk))).collect();
+        // The system takes a huge page back as a whole.
+        chunks.sort_unstable_by_key(|(address, _)| *address);
+        let moved = chunks.into_iter().try_for_each(|(_, chunk)| chunk.move_to_shared());
+        Ok(moved.inspect_err(|_| share_no_more())?)
     }
 
     /// The chunks that are not zero: the number of each chunk in the store, and that of its place in the memory. Both
@@ -216,7 +218,8 @@ impl Chunk {
     fn move_to_shared(&self) -> io::Result<()> {
         let mut bytes = self.write();
         let Some(elsewhere) = bytes.as_ref().filter(|bytes| bytes.place().is_none()) else { return Ok(()) };
-        let copy = Memory::copy_of(elsewhere).ok_or(io::ErrorKind::OutOfMemory)?;
+        let copy = Memory::copy_of(elsewhere).filter(|copy| copy.place().is_some());
+        let copy = copy.ok_or(io::ErrorKind::OutOfMemory)?;
         let elsewhere = bytes.replace(Arc::new(copy));
         // Giving memory back takes time, which nobody has to wait for.
         drop(bytes);
@@ -240,4 +243,13 @@ fn use_shared_memory() -> Result<(), LeftMemoryError> {
     // Those elsewhere would be the first to be used again.
     Slabs::drop_kept(slabs);
     Ok(())
+}
+
+/// Has new chunks lie elsewhere again.
+fn share_no_more() {
+    if let Some(shared) = &mut Slabs::lock().shared
+        && shared.has_all()
+    {
+        shared.set_phase(Phase::Ours);
+    }
 }

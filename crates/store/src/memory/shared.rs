@@ -16,6 +16,8 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::io::{Errno, retry_on_intr};
 
+use rustix::process::{Resource, getrlimit};
+
 use super::left::LeftMemoryError;
 use super::slab::{CHUNK_LEN, SLAB_LEN, Unused, map_shared, slab_of};
 
@@ -30,7 +32,7 @@ pub(super) enum Phase {
     Theirs,
     /// This process owns it. What was given back is used again, and other chunks lie elsewhere.
     Ours,
-    /// This process owns it, and all new chunks lie there.
+    /// This process owns it, and all new chunks lie there as long as it can grow.
     All,
     /// A later process may own it any moment. Nothing is taken or given back.
     Left,
@@ -204,6 +206,10 @@ impl SharedFile {
         SEGMENT_LENS.into_iter().find_map(|len| {
             // Only what is mapped counts: the next attempt finds the file as long as this one has made it.
             let end = self.len + len as u64;
+            // To try would end the process.
+            if getrlimit(Resource::Fsize).current.is_some_and(|most| most < end) {
+                return None;
+            }
             if self.file.metadata().ok()?.len() < end {
                 self.file.set_len(end).ok()?;
             }

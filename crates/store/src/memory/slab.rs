@@ -64,13 +64,9 @@ impl Slabs {
 
     /// Takes a place that reads as zero. `None` when the system has no memory for another slab.
     fn take(&mut self) -> Option<Place> {
-        if let Some(shared) = &mut self.shared {
-            if let Some((address, backing)) = shared.take() {
-                return Some(Place { address, backing: Some(backing) });
-            }
-            if shared.has_all() {
-                return None;
-            }
+        // Without more of it a write goes on elsewhere, and the handover fails instead.
+        if let Some((address, backing)) = self.shared.as_mut().and_then(SharedFile::take) {
+            return Some(Place { address, backing: Some(backing) });
         }
         if self.anonymous.is_empty() {
             self.anonymous.add(map_slab()?);
