@@ -114,6 +114,37 @@ impl Field {
     pub(crate) const fn sense(key: SenseKey) -> Self {
         Self(SENSE + (key.0 & 0xf) as usize)
     }
+
+    /// All numbers that only grow, by names that mean the same to every release.
+    pub(crate) fn named() -> Vec<(String, Self)> {
+        const KINDS: [&str; CommandKind::ALL.len()] = ["read", "write", "unmap", "flush", "other"];
+        const ACCESSES: [(&str, Access); 3] =
+            [("read", Access::Read), ("write", Access::Write), ("verify", Access::Verify)];
+        let mut all = Vec::new();
+        for (kind, name) in CommandKind::ALL.into_iter().zip(KINDS) {
+            all.push((format!("commands.{name}"), Self::commands(kind)));
+            all.push((format!("succeeded.{name}"), Self::succeeded(kind)));
+            all.push((format!("nanoseconds.{name}"), Self::nanoseconds(kind)));
+            for bucket in 0..LATENCY_BUCKETS {
+                let bound = BOUNDS_NANOS.get(bucket).map_or_else(|| "more".into(), u64::to_string);
+                all.push((format!("latency.{name}.{bound}"), Self::latency(kind, bucket)));
+            }
+        }
+        for (name, access) in ACCESSES {
+            all.push((format!("store_bytes.{name}"), Self::bytes(access)));
+            all.push((format!("store_errors.{name}"), Self::errors(access)));
+        }
+        all.extend((0..SENSE_KEYS as u8).map(|key| (format!("sense.{key}"), Self::sense(SenseKey(key)))));
+        let others = [
+            ("read_bytes", Self::READ_BYTES),
+            ("written_bytes", Self::WRITTEN_BYTES),
+            ("reservation_conflicts", Self::RESERVATION_CONFLICTS),
+            ("task_set_full", Self::TASK_SET_FULL),
+            ("aborted", Self::ABORTED),
+        ];
+        all.extend(others.map(|(name, field)| (name.into(), field)));
+        all
+    }
 }
 
 /// [`LATENCY_BOUNDS`] in nanoseconds.
@@ -155,6 +186,26 @@ impl UnitCounts {
         for (sum, other) in self.0.iter_mut().zip(others) {
             *sum = sum.wrapping_add(other);
         }
+    }
+
+    /// The numbers of [`Field::named`], as `number` tells them by their names.
+    pub(crate) fn of_names(number: impl Fn(&str) -> u64) -> Self {
+        let mut counts = Self::default();
+        for (name, field) in Field::named() {
+            counts.0[field.0] = number(&name);
+        }
+        counts
+    }
+
+    /// The numbers of [`Field::named`] that are not zero, by their names.
+    pub(crate) fn by_name(&self) -> impl Iterator<Item = (String, u64)> {
+        let number = |(name, field)| (name, self.get(field));
+        Field::named().into_iter().map(number).filter(|(_, number)| *number > 0)
+    }
+
+    /// All numbers.
+    pub(crate) fn values(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().copied()
     }
 
     /// The counts since `earlier`.
@@ -242,6 +293,19 @@ mod tests {
         let different: BTreeSet<_> = places.iter().copied().collect();
         assert_eq!(places.len(), FIELDS);
         assert_eq!(different, (0..FIELDS).collect());
+    }
+
+    #[test]
+    fn each_number_that_grows_has_a_name() {
+        let named = Field::named();
+        let (names, fields): (BTreeSet<_>, BTreeSet<_>) =
+            named.into_iter().map(|(name, field)| (name, field.0)).unzip();
+        assert_eq!((names.len(), fields.len()), (FIELDS - 1, FIELDS - 1), "all but those in flight");
+        assert!(!fields.contains(&Field::IN_FLIGHT.0));
+        let mut counts = UnitCounts(std::array::from_fn(|at| at as u64 + 1));
+        counts.0[Field::IN_FLIGHT.0] = 0;
+        let by_name: std::collections::BTreeMap<_, _> = counts.by_name().collect();
+        assert_eq!(UnitCounts::of_names(|name| by_name[name]), counts);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The SCSI device server: logical units over stores, and the tasks that execute commands on them.
 //!
-//! Layer 2: over buffer, gateway, quanta, scsi, state, store; under iscsi-target, lunette.
+//! Layer 2: over buffer, gateway, handover, quanta, scsi, state, store; under iscsi-target, lunette.
 //!
 //! `scsi` encodes and decodes bytes, `store` holds blocks and `buffer` memory. The iSCSI target drives the device from
 //! sessions. This crate does no I/O, blocks no thread and knows no iSCSI PDUs.
@@ -148,8 +148,8 @@ pub use target_device::{
 };
 pub use task::{AtOnce, Task};
 pub use unit::{
-    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, FrozenUnit, InitiatorBytes, LogicalUnit,
-    LogicalUnitConfig, LogicalUnitError, MIN_SANITIZE_RATE, MIN_SCRUB_RATE, MediumChangeError, QuantaCounts,
-    QuantaOptions, Readiness, STORE_FAILURES, StoredDigests,
+    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, FrozenUnit, HoldUp, InheritError, InitiatorBytes,
+    LogicalUnit, LogicalUnitConfig, LogicalUnitError, MIN_SANITIZE_RATE, MIN_SCRUB_RATE, MediumChangeError,
+    QuantaCounts, QuantaOptions, Readiness, STORE_FAILURES, StoredDigests,
 };
 pub use wait::Waitable;

@@ -6,6 +6,7 @@
 
 pub(crate) mod access;
 mod config;
+mod handover;
 mod saved;
 #[cfg(test)]
 mod tests;
@@ -74,6 +75,11 @@ impl PortGroups {
             if group.offline { AccessState::Offline } else { self.current(lun, group).state }
         });
         PortAccess { state, explicit: self.config.management.is_explicit() }
+    }
+
+    /// The access state of `lun` through each group.
+    pub(crate) fn states(&self, lun: Lun) -> Vec<(u16, AccessState)> {
+        self.config.groups.iter().map(|group| (group.id, self.current(lun, group).state)).collect()
     }
 
     /// The descriptors of the groups for `lun`, with those of their ports that are in `ports`. A group without ports is

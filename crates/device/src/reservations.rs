@@ -231,6 +231,16 @@ impl Reservations {
         }
     }
 
+    /// The reservations that were [saved](saved::decode), with what is not saved.
+    pub(crate) fn with_unsaved(self, generation: u32, persist: bool, legacy: Option<Arc<ItNexus>>) -> Self {
+        Self { generation, legacy, persist, ..self }
+    }
+
+    /// The nexus that holds the unit by RESERVE.
+    pub(crate) fn legacy_holder(&self) -> Option<&Arc<ItNexus>> {
+        self.legacy.as_ref()
+    }
+
     // PERSISTENT RESERVE IN.
 
     /// Whether a RESERVE holds, which makes even PERSISTENT RESERVE IN conflict.

@@ -64,6 +64,8 @@ pub(crate) struct Sanitize {
     progress: AtomicU16,
     /// Set while the unit is prepared for removal: no operation may begin. Changed under the lock of the state only.
     removal_prepared: AtomicBool,
+    /// Whether a later process would go on with the operation.
+    is_saved: AtomicBool,
     state: Mutex<SanitizeState>,
     slot: Option<Arc<StateSlot>>,
 }
@@ -89,7 +91,8 @@ impl Sanitize {
             Some(SavedSanitize::Failed { unrestricted }) => (FAILED, SanitizeState::Failed { unrestricted }),
         };
         let (word, progress) = (AtomicU32::new(condition), AtomicU16::new(0));
-        Ok(Self { word, progress, removal_prepared: AtomicBool::new(false), state: Mutex::new(state), slot })
+        let (removal_prepared, is_saved) = (AtomicBool::new(false), AtomicBool::new(condition == RUNNING));
+        Ok(Self { word, progress, removal_prepared, is_saved, state: Mutex::new(state), slot })
     }
 
     /// Whether commands may access the medium.
@@ -210,6 +213,7 @@ impl Sanitize {
             SanitizeState::Ready => SanitizeState::Ready,
         };
         self.set_progress(0);
+        self.is_saved.store(false, Ordering::Release);
         self.word.fetch_add(CONDITION + 1, Ordering::AcqRel);
         self.change(&mut state, SanitizeState::Running);
         Ok(before)
@@ -225,6 +229,40 @@ impl Sanitize {
                 None
             }
         }
+    }
+
+    /// Whether an operation is running that no later process would go on with: there is no state store, or the
+    /// operation is not saved yet.
+    pub(crate) fn ends_with_process(&self) -> bool {
+        self.runs() && !self.is_saved.load(Ordering::Acquire)
+    }
+
+    /// The operation is saved, where there is a state store.
+    pub(crate) fn begun(&self) {
+        self.is_saved.store(self.can_save(), Ordering::Release);
+    }
+
+    /// The failure of an operation, as it is saved; empty without one.
+    pub(crate) fn handover(&self) -> Vec<u8> {
+        match *self.state() {
+            SanitizeState::Failed { unrestricted } => SavedSanitize::Failed { unrestricted }.encode(),
+            SanitizeState::Ready | SanitizeState::Interrupted(_) | SanitizeState::Running => Vec::new(),
+        }
+    }
+
+    /// Takes over the failure of an operation from a predecessor, which may not have been able to save it. `None`, and
+    /// nothing changes, for other bytes than those of [`handover`](Self::handover).
+    pub(crate) fn inherit(&self, failure: &[u8]) -> Option<()> {
+        if failure.is_empty() {
+            return Some(());
+        }
+        let SavedSanitize::Failed { unrestricted } = SavedSanitize::decode(failure)? else { return None };
+        let mut state = self.state();
+        // An operation that is under way already comes to an end of its own.
+        if !matches!(*state, SanitizeState::Running) {
+            self.change(&mut state, SanitizeState::Failed { unrestricted });
+        }
+        Some(())
     }
 
     /// Ends an operation, or undoes its start: the unit enters the state `new`.

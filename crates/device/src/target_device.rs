@@ -1,5 +1,6 @@
 //! The SCSI target device: logical units by LUN, and the nexuses attached to them.
 
+mod handover;
 mod lun_map;
 pub(crate) mod nexus;
 mod port_groups;

@@ -36,7 +36,7 @@ pub use serde_bytes::ByteBuf;
 
 pub use channel::{Channel, ChannelError, Message};
 pub use session::{Answer, Connection, Nexus, Parameters, Residual, SeenUnit, Sent, Session, Window};
-pub use unit::{Chunks, Disk, Unit};
+pub use unit::{Chunks, Disk, Initiator, Target, Unit};
 
 /// The format that this release writes, and the only one that it reads.
 pub const FORMAT: u32 = 1;
@@ -51,6 +51,8 @@ pub struct Handover {
     pub version: String,
     /// The sessions in their full feature phase, each with its connections.
     pub sessions: Vec<Session>,
+    /// The targets.
+    pub targets: Vec<Target>,
     /// The logical units of all targets.
     pub units: Vec<Unit>,
     /// The places of the descriptors of listening sockets.
@@ -67,6 +69,7 @@ impl Default for Handover {
             format: FORMAT,
             version: String::new(),
             sessions: Vec::new(),
+            targets: Vec::new(),
             units: Vec::new(),
             listeners: Vec::new(),
             disks: Vec::new(),

@@ -229,4 +229,12 @@ pub struct SeenUnit {
     pub unit_attentions: Vec<(u8, u8)>,
     /// PREVENT of PREVENT ALLOW MEDIUM REMOVAL.
     pub prevents_removal: bool,
+    /// Whether the store is not there.
+    pub not_ready: bool,
+    /// The number of blocks.
+    pub blocks: u64,
+    /// Whether writes of the nexus are refused by anything but a mode page.
+    pub read_only: bool,
+    /// The access state of each target port group, by its number.
+    pub access_states: Vec<(u16, u8)>,
 }

@@ -1,7 +1,19 @@
-//! Logical units and their disks.
+//! Targets, logical units and their disks.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
+
+/// What a target keeps beside its logical units, and that no state file has.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// The access states of its port groups, in the encoding of the device server.
+    pub port_groups: ByteBuf,
+    /// What its initiators see, in the encoding of the device server. It is compared, and not read.
+    pub view: ByteBuf,
+}
 
 /// What a logical unit keeps beside its blocks, and that no state file has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -11,7 +23,7 @@ pub struct Unit {
     pub target: String,
     /// Its serial number.
     pub serial: String,
-    /// Registrations and persistent reservation, as the state file has them.
+    /// Registrations and persistent reservation, as the state file has them; empty where gateways have them in common.
     pub reservations: ByteBuf,
     /// PRGENERATION.
     pub reservations_generation: u32,
@@ -19,14 +31,48 @@ pub struct Unit {
     pub reservations_persist: bool,
     /// The nexus that holds the unit by RESERVE(6) or (10), as the state file writes a nexus; empty without one.
     pub legacy_holder: ByteBuf,
-    /// The current mode pages, as the state file has saved ones.
+    /// The current mode pages, as the state file has saved ones; empty where gateways have them in common.
     pub mode_pages: ByteBuf,
-    /// Whether the medium is loaded.
-    pub medium_present: bool,
+    /// The version of what the gateways of the unit have in common, as its nexuses know it; 0 without one.
+    pub common_version: u64,
+    /// The entries of that version, by name.
+    pub common_entries: Vec<(String, ByteBuf)>,
+    /// How a sanitize operation has failed, as the state file has it; empty without a failure.
+    pub sanitize_failure: ByteBuf,
+    /// Whether the medium is ejected.
+    pub medium_ejected: bool,
+    /// Whether the store is not there.
+    pub not_ready: bool,
+    /// The number of blocks.
+    pub blocks: u64,
+    /// Whether initiators know that the space has fallen to the soft threshold.
+    pub threshold_told: bool,
+    /// When the unit began to doubt the digests of its blocks, in milliseconds since 1970; 0 when it does not.
+    pub doubts_since_ms: u64,
+    /// When the unit was created, in milliseconds since 1970; 0 when that is not known.
+    pub created_ms: u64,
+    /// Milliseconds that the clock of the unit is ahead of the time of day, as SET TIMESTAMP has set it.
+    pub clock_offset_ms: Option<i64>,
     /// The `I_T` nexuses that were lost and have missed nothing since, as the state file writes a nexus.
     pub lost_nexuses: Vec<ByteBuf>,
     /// Counters by name.
     pub counters: Vec<(String, u64)>,
+    /// What initiators have moved.
+    pub initiators: Vec<Initiator>,
+}
+
+/// What an initiator has moved from and to a logical unit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Initiator {
+    /// Its name; empty for all those that are not remembered one by one.
+    pub name: String,
+    /// Bytes that it has read.
+    pub read_bytes: u64,
+    /// Bytes that it has written.
+    pub written_bytes: u64,
+    /// Whether it has a session.
+    pub attached: bool,
 }
 
 /// The blocks of a disk, by a descriptor.

@@ -55,6 +55,23 @@ impl UnitAttentions {
         self.change(|queue| queue.front().map(|first| (*first, queue.len())))
     }
 
+    /// The pending conditions, in the order in which they are reported.
+    pub(crate) fn pending(&self) -> Vec<AdditionalSense> {
+        self.change(|queue| queue.iter().copied().collect())
+    }
+
+    /// Takes over the pending conditions of a predecessor in their order, instead of that of a new nexus. What was
+    /// raised since the nexus came stays.
+    pub(crate) fn inherit(&self, pending: impl IntoIterator<Item = AdditionalSense>) {
+        const OF_NEW_NEXUS: [AdditionalSense; 2] =
+            [AdditionalSense::POWER_ON_OR_RESET, AdditionalSense::I_T_NEXUS_LOSS];
+        let raised = self.change(|queue| {
+            let pending = pending.into_iter().take(MAX_UNIT_ATTENTIONS).collect();
+            std::mem::replace(queue, pending)
+        });
+        raised.into_iter().filter(|code| !OF_NEW_NEXUS.contains(code)).for_each(|code| self.raise(code));
+    }
+
     /// Whether nothing is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0

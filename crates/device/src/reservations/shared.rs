@@ -179,6 +179,17 @@ impl SharedReservations {
         Some(news)
     }
 
+    /// The version of the last value that a gateway has published, 0 before the first one, and its entry.
+    pub(crate) fn published(&self) -> (u64, Option<Arc<[u8]>>) {
+        let state = self.state();
+        (state.published.version, state.published.entry.clone())
+    }
+
+    /// Takes over the reservations of a predecessor, which the state store has as far as they must survive.
+    pub(crate) fn inherit(&self, reservations: Reservations) {
+        self.change(|own| *own = reservations);
+    }
+
     /// Reads the reservations.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Reservations) -> T) -> T {
         look(&self.state().reservations)

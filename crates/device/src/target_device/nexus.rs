@@ -1,5 +1,7 @@
 //! Attached nexuses, and the logical units that each sees.
 
+mod handover;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -137,6 +137,11 @@ impl TargetDevice {
         self.inventory().report(lun).into_iter().map(|group| (group.group, group.state)).collect()
     }
 
+    /// The access state of `lun` through each group, whether or not it has a port.
+    pub(super) fn access_states_by_group(&self, lun: Lun) -> Vec<(u16, AccessState)> {
+        self.inventory().port_groups.states(lun)
+    }
+
     /// The descriptors of the groups for `lun`, and IMPLICIT TRANSITION TIME in seconds.
     pub(crate) fn port_groups(&self, lun: Lun) -> (Vec<GroupDescriptor>, u8) {
         let inventory = self.inventory();

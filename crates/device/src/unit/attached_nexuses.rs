@@ -78,6 +78,16 @@ impl AttachedNexuses {
         self.lock().lost.clear();
     }
 
+    /// The nexuses that were lost and have missed nothing since.
+    pub(crate) fn lost(&self) -> Vec<Arc<ItNexus>> {
+        self.lock().lost.iter().cloned().collect()
+    }
+
+    /// Remembers nexuses that a predecessor has lost.
+    pub(crate) fn inherit_lost(&self, lost: Vec<Arc<ItNexus>>) {
+        self.lock().lost.extend(lost.into_iter().take(MAX_LOST_NEXUSES));
+    }
+
     /// The attached nexuses.
     pub(crate) fn attached(&self) -> Vec<Arc<ItlNexus>> {
         self.lock().attached().collect()

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lunette_handover::Initiator;
 use lunette_scsi::{SenseData, Status};
 
 use crate::counts::{CommandKind, FIELDS, Field, UnitCounts, bucket_of};
@@ -83,10 +84,16 @@ impl InitiatorBytes {
     }
 
     pub(crate) fn add(&mut self, other: Self) {
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
     }
 }
+
+/// The names of numbers for a successor that are no [`Field`].
+const STOPS: &str = "stops";
+const UNLOADS: &str = "unloads";
+/// Before the names of the numbers at the last reset by LOG SELECT.
+const ZERO: &str = "log_zero.";
 
 /// The numbers of one logical unit.
 #[derive(Debug, Default)]
@@ -107,6 +114,8 @@ struct Book {
     /// The bytes of nexuses that are gone, by initiator, for as many as are remembered; all others are under the empty
     /// name.
     gone_initiators: BTreeMap<Arc<str>, InitiatorBytes>,
+    /// The bytes of initiators with a session that an earlier process has counted, until their last nexus is gone.
+    inherited: BTreeMap<Arc<str>, InitiatorBytes>,
     /// The numbers at the last reset by LOG SELECT.
     zero: UnitCounts,
 }
@@ -118,6 +127,27 @@ impl Book {
             total.add(counters.values());
         }
         total
+    }
+
+    fn is_attached(&self, initiator: &Arc<str>) -> bool {
+        self.nexuses.iter().any(|(name, _)| name == initiator)
+    }
+
+    /// Keeps what an initiator has moved that is gone.
+    fn keep(&mut self, initiator: Arc<str>, moved: InitiatorBytes) {
+        if moved == InitiatorBytes::default() {
+            return;
+        }
+        let is_full = self.gone_initiators.len() >= MAX_GONE_INITIATORS;
+        let name = if is_full && !self.gone_initiators.contains_key(&initiator) { "".into() } else { initiator };
+        self.gone_initiators.entry(name).or_default().add(moved);
+    }
+
+    /// What each initiator has moved, one name perhaps several times.
+    fn initiators(&self) -> impl Iterator<Item = (&Arc<str>, InitiatorBytes)> {
+        let attached = self.nexuses.iter().map(|(initiator, counters)| (initiator, InitiatorBytes::of(counters)));
+        let others = self.gone_initiators.iter().chain(&self.inherited);
+        attached.chain(others.map(|(initiator, moved)| (initiator, *moved)))
     }
 }
 
@@ -135,13 +165,11 @@ impl Counters {
         let Some(at) = book.nexuses.iter().position(|(_, counters)| Arc::ptr_eq(counters, closed)) else { return };
         let (initiator, counters) = book.nexuses.swap_remove(at);
         book.gone.add(counters.values());
-        let moved = InitiatorBytes::of(&counters);
-        if moved == InitiatorBytes::default() {
-            return;
+        let mut moved = InitiatorBytes::of(&counters);
+        if !book.is_attached(&initiator) {
+            moved.add(book.inherited.remove(&initiator).unwrap_or_default());
         }
-        let is_full = book.gone_initiators.len() >= MAX_GONE_INITIATORS;
-        let name = if is_full && !book.gone_initiators.contains_key(&initiator) { "".into() } else { initiator };
-        book.gone_initiators.entry(name).or_default().add(moved);
+        book.keep(initiator, moved);
     }
 
     /// All numbers since the creation of the unit.
@@ -163,11 +191,47 @@ impl Counters {
 
     /// Adds what each initiator has moved to `sums`. Initiators that are gone and not remembered have the empty name.
     pub(crate) fn add_initiators(&self, sums: &mut BTreeMap<Arc<str>, InitiatorBytes>) {
-        let book = self.book();
-        let attached = book.nexuses.iter().map(|(initiator, counters)| (initiator, InitiatorBytes::of(counters)));
-        let gone = book.gone_initiators.iter().map(|(initiator, moved)| (initiator, *moved));
-        for (initiator, moved) in attached.chain(gone) {
+        for (initiator, moved) in self.book().initiators() {
             sums.entry(Arc::clone(initiator)).or_default().add(moved);
+        }
+    }
+
+    /// The numbers by name, for a successor.
+    pub(crate) fn handover(&self) -> Vec<(String, u64)> {
+        let book = self.book();
+        let zero = book.zero.by_name().map(|(name, number)| (format!("{ZERO}{name}"), number));
+        let cycles = [(STOPS, &self.stops), (UNLOADS, &self.unloads)];
+        let cycles = cycles.map(|(name, counter)| (name.into(), counter.load(Ordering::Relaxed)));
+        book.total().by_name().chain(zero).chain(cycles).collect()
+    }
+
+    /// What each initiator has moved, for a successor.
+    pub(crate) fn hand_over_initiators(&self) -> Vec<Initiator> {
+        let mut sums = BTreeMap::new();
+        self.add_initiators(&mut sums);
+        let book = self.book();
+        let initiator = |(name, InitiatorBytes { read_bytes, written_bytes }): (Arc<str>, _)| {
+            let attached = book.is_attached(&name);
+            Initiator { name: name.to_string(), read_bytes, written_bytes, attached }
+        };
+        sums.into_iter().map(initiator).collect()
+    }
+
+    /// Goes on from the numbers of a predecessor, as `number` tells them by their names.
+    pub(crate) fn inherit(&self, number: impl Fn(&str) -> u64, initiators: &[Initiator]) {
+        self.stops.fetch_add(number(STOPS), Ordering::Relaxed);
+        self.unloads.fetch_add(number(UNLOADS), Ordering::Relaxed);
+        let mut book = self.book();
+        book.gone.add(UnitCounts::of_names(&number).values());
+        book.zero.add(UnitCounts::of_names(|name| number(&format!("{ZERO}{name}"))).values());
+        for Initiator { name, read_bytes, written_bytes, attached } in initiators {
+            let (name, moved) =
+                (name.as_str().into(), InitiatorBytes { read_bytes: *read_bytes, written_bytes: *written_bytes });
+            if *attached {
+                book.inherited.entry(name).or_default().add(moved);
+            } else {
+                book.keep(name, moved);
+            }
         }
     }
 
@@ -211,6 +275,37 @@ mod tests {
         nexus.add(Field::READ_BYTES, 2);
         assert_eq!((counters.since_reset().read_bytes(), counters.total().read_bytes()), (2, 7));
         assert_eq!(counters.since_reset().get(Field::errors(Access::Read)), 0);
+    }
+
+    #[test]
+    fn initiators_with_sessions_are_remembered_over_a_handover_until_they_are_gone() {
+        let (before, after) = (Counters::default(), Counters::default());
+        let all = MAX_GONE_INITIATORS + 3;
+        let nexuses: Vec<_> = (0..all).map(|number| counted(&before, &format!("iqn.{number:04}"), 1)).collect();
+        let left = counted(&before, "left", 9);
+        before.close(&left);
+        before.reset();
+        let sums = |counters: &Counters| {
+            let mut sums = BTreeMap::new();
+            counters.add_initiators(&mut sums);
+            sums
+        };
+        let numbers: BTreeMap<_, _> = before.handover().into_iter().collect();
+        let number = |name: &str| numbers.get(name).copied().unwrap_or(0);
+        after.inherit(number, &before.hand_over_initiators());
+        assert_eq!((after.total(), after.since_reset()), (before.total(), before.since_reset()));
+        assert_eq!(sums(&after), sums(&before));
+        let again = [counted(&after, "iqn.0000", 5), counted(&after, "iqn.0000", 6)];
+        assert_eq!(sums(&after)["iqn.0000"].read_bytes, 12);
+        after.close(&again[0]);
+        assert_eq!(after.hand_over_initiators().iter().filter(|initiator| initiator.attached).count(), 1);
+        after.close(&again[1]);
+        assert_eq!(sums(&after)["iqn.0000"].read_bytes, 12, "there is room for it");
+        let third = Counters::default();
+        third.inherit(|_| 0, &after.hand_over_initiators());
+        assert_eq!(sums(&third).len(), MAX_GONE_INITIATORS + 1, "those that did not come back count as gone");
+        assert_eq!(sums(&third).values().map(|moved| moved.read_bytes).sum::<u64>(), all as u64 + 9 + 11);
+        drop(nexuses);
     }
 
     #[test]

@@ -68,6 +68,13 @@ impl StoreFailures {
         std::array::from_fn(|index| self.counts[index].load(Ordering::Relaxed))
     }
 
+    /// Goes on from the counts of a predecessor.
+    pub(crate) fn inherit(&self, counts: [u64; STORE_FAILURES.len()]) {
+        for (count, before) in self.counts.iter().zip(counts) {
+            count.fetch_add(before, Ordering::Relaxed);
+        }
+    }
+
     /// Calls `told` with each failure from now on. False, and without effect, when something is called already.
     pub(crate) fn tell(&self, told: OnFailure) -> bool {
         self.told.set(told).is_ok()

@@ -199,6 +199,19 @@ impl ModeState {
         Ok(self.select(pages))
     }
 
+    /// The current parameters, as they would be saved.
+    pub(crate) fn handover(&self) -> Vec<u8> {
+        encode(&self.values().current, self.traits)
+    }
+
+    /// Takes over the current parameters of a predecessor. `None`, and nothing changes, for other bytes than those of
+    /// [`handover`](Self::handover).
+    pub(crate) fn inherit(&self, bytes: &[u8]) -> Option<()> {
+        let current = decode(bytes, self.traits)?;
+        self.take_over(&mut self.values(), current);
+        Some(())
+    }
+
     /// Restores the saved values on a reset (SPC-5 5.13). A reset does not reach the other servers of a unit, so what
     /// they have in common stays.
     pub(crate) fn reset(&self) {

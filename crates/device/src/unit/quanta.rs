@@ -110,6 +110,19 @@ struct Counters {
     scrubbed_damage: Counter,
 }
 
+impl Counters {
+    fn by_name(&self) -> [(&'static str, &Counter); 5] {
+        let Self { refused_writes, damaged_reads, scrubbed_bytes, scrubs, scrubbed_damage } = self;
+        [
+            ("quanta.refused_writes", refused_writes),
+            ("quanta.damaged_reads", damaged_reads),
+            ("quanta.scrubbed_bytes", scrubbed_bytes),
+            ("quanta.scrubs", scrubs),
+            ("quanta.scrubbed_damage", scrubbed_damage),
+        ]
+    }
+}
+
 impl UnitQuanta {
     pub(super) fn new(size: QuantumSize, options: QuantaOptions, serial: &str, clock: &Clock) -> Self {
         Self {
@@ -226,6 +239,24 @@ impl UnitQuanta {
             scrubbed_bytes: scrubbed_bytes.get(),
             scrubs: scrubs.get(),
             scrubbed_damage: scrubbed_damage.get(),
+        }
+    }
+
+    /// The counts by name, for a successor.
+    pub(super) fn by_name(&self) -> [(&'static str, u64); 5] {
+        self.counters.by_name().map(|(name, counter)| (name, counter.get()))
+    }
+
+    /// When the unit began to doubt its medium, in milliseconds since 1970; 0 when it does not.
+    pub(super) fn doubts_since_ms(&self) -> u64 {
+        self.doubts_since_ms.load(Ordering::Acquire)
+    }
+
+    /// Goes on from the counts of a predecessor, as `number` tells them by their names, and from its doubt.
+    pub(super) fn inherit(&self, number: impl Fn(&str) -> u64, doubts_since_ms: u64) {
+        self.counters.by_name().into_iter().for_each(|(name, counter)| counter.add(number(name)));
+        if self.options.stored_digests {
+            self.doubts_since_ms.store(doubts_since_ms, Ordering::Release);
         }
     }
 }

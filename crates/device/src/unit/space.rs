@@ -1,6 +1,6 @@
 //! The free space of a thin logical unit, and its soft threshold (SBC-4 4.7.3.8).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lunette_store::Space;
 
@@ -21,13 +21,27 @@ struct ObservedSpace {
 impl SpaceMonitor {
     /// The space that was last observed, if any.
     pub(crate) fn last(&self) -> Option<Space> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).space
+        self.observed().space
+    }
+
+    /// Whether the unit attention was raised since the space was last above the threshold.
+    pub(crate) fn told(&self) -> bool {
+        self.observed().told
+    }
+
+    /// A predecessor has raised the unit attention.
+    pub(crate) fn inherit_told(&self) {
+        self.observed().told = true;
+    }
+
+    fn observed(&self) -> MutexGuard<'_, ObservedSpace> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records `space`. True when the unit attention is due: `reports` (LBPERE) is set, the free space has fallen to
     /// the threshold, and no unit attention was raised since it was last above.
     pub(crate) fn update(&self, space: Option<Space>, threshold_bytes: Option<u64>, reports: bool) -> bool {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.observed();
         seen.space = space;
         let reached = match (space, threshold_bytes) {
             (Some(space), Some(threshold)) => sets(space.free_bytes) <= sets(threshold),

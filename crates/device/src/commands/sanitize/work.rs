@@ -46,6 +46,7 @@ impl Worker {
             operation.advance(Milestone::Ended, Some(INTERNAL_FAILURE));
             return;
         }
+        self.unit.sanitize().begun();
         operation.advance(Milestone::Begun, None);
         let failure = match self.sanitize().await {
             Ok(()) => {

@@ -62,6 +62,11 @@ impl ModeState {
         Ok((values.published.version, entry))
     }
 
+    /// The entry of the last value that a gateway has published.
+    pub(crate) fn published(&self) -> Option<Arc<[u8]>> {
+        self.values().published.entry.clone()
+    }
+
     /// Takes over what a gateway has published. `None` when that changes no parameter of which a nexus knows.
     pub(crate) fn publish(&self, value: &Value) -> Result<Option<ModeChange>, UnknownEntry> {
         let mut values = self.values();

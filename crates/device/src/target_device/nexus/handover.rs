@@ -1,0 +1,83 @@
+//! What a nexus leaves to the process that takes its place.
+//!
+//! | field of an `I_T_L` nexus | where the successor has it from |
+//! |---|---|
+//! | numbers, host, LUN | the session, and the configuration |
+//! | pending unit attentions, PREVENT | handed over, where the same unit is at the LUN |
+//! | access state, write protection | the device; compared |
+//! | records of copies | lost, see the [unit](crate::unit::handover) |
+//! | counters | handed over with the unit |
+//!
+//! What the configuration has changed between both processes, the nexus learns as if it had changed while it was
+//! attached:
+//!
+//! | change | unit attention |
+//! |---|---|
+//! | a LUN has come or gone | REPORTED LUNS DATA HAS CHANGED, on the units that stay |
+//! | another unit is at the LUN | POWER ON OCCURRED, INQUIRY DATA HAS CHANGED |
+//! | the store is there again | MEDIUM MAY HAVE CHANGED |
+//! | the number of blocks | CAPACITY DATA HAS CHANGED |
+//! | whether writes are refused | MODE PARAMETERS CHANGED |
+//! | the access state of a port group | ASYMMETRIC ACCESS STATE CHANGED |
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use lunette_handover as handover;
+use lunette_handover::SeenUnit;
+use lunette_scsi::{AdditionalSense, Lun};
+
+use super::Nexus;
+use crate::unit::itl_nexus::ItlNexus;
+
+impl Nexus {
+    /// What the nexus leaves to its successor: what its initiator has yet to hear of each unit.
+    pub fn handover(&self) -> handover::Nexus {
+        let units = self.state.itl_nexuses();
+        handover::Nexus { units: units.iter().map(|itl| self.seen(itl)).collect() }
+    }
+
+    /// Goes on from what the predecessor of the nexus has left, at once after it was attached.
+    pub fn inherit(&self, from: &handover::Nexus) {
+        let units = self.state.itl_nexuses();
+        let before: BTreeSet<Lun> = from.units.iter().map(|seen| Lun::decode(seen.lun)).collect();
+        let luns_change = !units.iter().map(|itl| &itl.lun).eq(&before);
+        for itl in &units {
+            let Some(was) = from.units.iter().find(|seen| Lun::decode(seen.lun) == itl.lun) else { continue };
+            let is = self.seen(itl);
+            let raise = |is_due: bool, code| {
+                if is_due {
+                    itl.unit_attentions.raise(code);
+                }
+            };
+            let is_same = was.serial == is.serial;
+            if is_same {
+                let code = |(asc, ascq): &(u8, u8)| AdditionalSense { asc: *asc, ascq: *ascq };
+                itl.unit_attentions.inherit(was.unit_attentions.iter().map(code));
+                itl.prevents_removal.store(was.prevents_removal, Ordering::Release);
+                raise(luns_change, AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+                raise(was.blocks != is.blocks, AdditionalSense::CAPACITY_DATA_CHANGED);
+                raise(was.read_only != is.read_only, AdditionalSense::MODE_PARAMETERS_CHANGED);
+                raise(was.access_states != is.access_states, AdditionalSense::ACCESS_STATE_CHANGED);
+            }
+            raise(!is_same, AdditionalSense::INQUIRY_DATA_CHANGED);
+            raise(was.not_ready && !is.not_ready, AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
+        }
+    }
+
+    fn seen(&self, itl: &ItlNexus) -> SeenUnit {
+        let unit = &itl.unit;
+        let configured = unit.config().read_only || unit.capabilities().read_only;
+        let states = self.device.access_states_by_group(itl.unit_lun);
+        SeenUnit {
+            lun: itl.lun.encode(),
+            serial: unit.config().serial.clone(),
+            unit_attentions: itl.unit_attentions.pending().iter().map(|code| (code.asc, code.ascq)).collect(),
+            prevents_removal: itl.prevents_removal.load(Ordering::Acquire),
+            not_ready: !unit.is_ready(),
+            blocks: unit.blocks(),
+            read_only: configured || itl.read_only.load(Ordering::Relaxed),
+            access_states: states.into_iter().map(|(group, state)| (group, state.code())).collect(),
+        }
+    }
+}
