@@ -30,6 +30,8 @@
 //! - Dropping a task before its end aborts it. What its store was already asked to do may still happen.
 //! - A [`BackgroundTask`] belongs to the logical unit: no nexus can abort it, and it outlives its initiator.
 //!   [`TargetDevice::background`] returns the work that an earlier process did not finish.
+//! - A process is replaced by one that goes on: [`LogicalUnit::handover`], [`TargetDevice::handover`] and
+//!   [`Nexus::handover`] give what is kept in memory. The successor calls `inherit` in this order, and then begins.
 //! - Task management is the caller's: it aborts the tasks, then calls [`TargetDevice::reset_unit`] and its like for the
 //!   rest.
 //!

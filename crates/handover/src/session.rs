@@ -233,6 +233,8 @@ pub struct SeenUnit {
     pub not_ready: bool,
     /// The number of blocks.
     pub blocks: u64,
+    /// What INQUIRY tells of the unit. It is compared, and not read.
+    pub inquiry: String,
     /// Whether writes of the nexus are refused by anything but a mode page.
     pub read_only: bool,
     /// The access state of each target port group, by its number.

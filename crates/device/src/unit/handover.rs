@@ -71,7 +71,9 @@ pub enum HoldUp {
 }
 
 impl LogicalUnit {
-    /// Why now is a bad time for a handover, if it is.
+    /// Why now is a bad time for a handover, if it is. A sanitize operation whose progress is in the state file is no
+    /// reason: [`TargetDevice::background`](crate::TargetDevice::background) of the successor goes on with it from its
+    /// last checkpoint.
     pub fn holds_up_handover(&self) -> Option<HoldUp> {
         match self.running_copies.load(Ordering::Acquire) {
             _ if self.is_frozen() => Some(HoldUp::Frozen),
@@ -81,7 +83,8 @@ impl LogicalUnit {
         }
     }
 
-    /// What the unit, of the target of this name, leaves to its successor. No task of any nexus may be left.
+    /// What the unit, of the target of this name, leaves to its successor: once for each unit, however many targets have
+    /// it. No task of any nexus may be left, and no background work may have a request under way.
     pub fn handover(&self, target: &str) -> Unit {
         let mut unit = Unit {
             target: target.into(),
@@ -118,7 +121,8 @@ impl LogicalUnit {
         unit
     }
 
-    /// Goes on from what the predecessor of the unit has left: before nexuses attach, and before commands run.
+    /// Goes on from what the predecessor of the unit has left, once: before nexuses attach, and before background work
+    /// begins.
     ///
     /// # Errors
     ///

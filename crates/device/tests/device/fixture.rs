@@ -271,7 +271,19 @@ impl Fixture {
         let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:disk"));
         device.add(Lun::ZERO, Arc::clone(&unit)).unwrap();
         let nexus = device.attach(name_on("iqn.2026-11.host:a", shared.unwrap_or(1)));
-        let fixture = Self {
+        let fixture = Self::of(device, unit, store, nexus, now_ms);
+        assert_eq!(fixture.run(&[0x00], &[]).status, Status::CHECK_CONDITION, "the first unit attention");
+        fixture
+    }
+
+    fn of(
+        device: Arc<TargetDevice>,
+        unit: Arc<LogicalUnit>,
+        store: Arc<TestStore>,
+        nexus: Nexus,
+        now_ms: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
             device,
             unit,
             store,
@@ -281,9 +293,12 @@ impl Fixture {
             background: Mutex::default(),
             paused: Mutex::default(),
             now_ms,
-        };
-        assert_eq!(fixture.run(&[0x00], &[]).status, Status::CHECK_CONDITION, "the first unit attention");
-        fixture
+        }
+    }
+
+    /// The process that takes the place of this one, with this device, its unit at LUN 0 and the first nexus.
+    pub(crate) fn successor(&self, device: Arc<TargetDevice>, unit: Arc<LogicalUnit>, nexus: Nexus) -> Self {
+        Self::of(device, unit, Arc::clone(&self.store), nexus, Arc::clone(&self.now_ms))
     }
 
     /// Runs a 16-byte command to LUN 0, with Data-Out.

@@ -16,22 +16,22 @@ const UNKNOWN: (SenseKey, AdditionalSense) =
     (SenseKey::ABORTED_COMMAND, AdditionalSense::LOGICAL_UNIT_COMMUNICATION_FAILURE);
 
 /// The common value, and the units to which it is published.
-struct Gateways {
+pub(crate) struct Gateways {
     state: Mutex<State>,
 }
 
-struct State {
+pub(crate) struct State {
     value: Value,
-    units: Vec<Weak<LogicalUnit>>,
+    pub(crate) units: Vec<Weak<LogicalUnit>>,
     /// Units that learn nothing for the time being.
-    deaf: Vec<usize>,
+    pub(crate) deaf: Vec<usize>,
     /// The answers of the next updates, which are not made.
     refuse: Vec<Answer>,
 }
 
 impl Gateways {
     /// Servers with a port of their own each, which know the first value.
-    fn of(servers: &[&Fixture]) -> Arc<Self> {
+    pub(crate) fn of(servers: &[&Fixture]) -> Arc<Self> {
         let value = Value { version: 1, members: [].into(), owner: None, wanted: None, entries: [].into() };
         let units = servers.iter().map(|server| Arc::downgrade(&server.unit)).collect();
         let state = Mutex::new(State { value, units, deaf: Vec::new(), refuse: Vec::new() });
@@ -41,11 +41,17 @@ impl Gateways {
             server
                 .device
                 .set_ports([("iqn.2026-11.lunette:disk,t,0x0001", 1), ("iqn.2026-11.lunette:disk,t,0x0002", 2)]);
-            let asked = Arc::clone(&gateways);
-            assert!(server.unit.set_gateway(Box::new(move |request, answered| asked.ask(at, request, answered))));
-            gateways.publish(|unit| unit == at, Box::new(|| ()));
+            gateways.join(at, &server.unit);
         }
         gateways
+    }
+
+    /// Lets this unit be the one of a server, which knows the value at once.
+    pub(crate) fn join(self: &Arc<Self>, at: usize, unit: &Arc<LogicalUnit>) {
+        self.change(|state| state.units[at] = Arc::downgrade(unit));
+        let asked = Arc::clone(self);
+        assert!(unit.set_gateway(Box::new(move |request, answered| asked.ask(at, request, answered))));
+        self.publish(|unit| unit == at, Box::new(|| ()));
     }
 
     fn ask(&self, by: usize, request: Request, answered: Answered) {
@@ -76,7 +82,7 @@ impl Gateways {
     }
 
     /// Publishes the value to some units, then calls `done`.
-    fn publish(&self, to: impl Fn(usize) -> bool, done: Box<dyn FnOnce() + Send>) {
+    pub(crate) fn publish(&self, to: impl Fn(usize) -> bool, done: Box<dyn FnOnce() + Send>) {
         let (value, units) = {
             let state = self.state.lock().unwrap();
             let hears = |at: &usize| to(*at) && !state.deaf.contains(at);
@@ -91,7 +97,7 @@ impl Gateways {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap());
     }
 }
@@ -113,12 +119,12 @@ fn out(server: &Fixture, nexus: &Nexus, action: u8, kind: u8, keys: [u64; 2], fl
     server.run_on(nexus, [0; 8], cdb(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24]), &list)
 }
 
-fn done(server: &Fixture, nexus: &Nexus, action: u8, kind: u8, keys: [u64; 2]) {
+pub(crate) fn done(server: &Fixture, nexus: &Nexus, action: u8, kind: u8, keys: [u64; 2]) {
     let response = out(server, nexus, action, kind, keys, 0);
     assert_eq!(response.status, Status::GOOD, "{response:?}");
 }
 
-fn attention(server: &Fixture, nexus: &Nexus) -> Option<AdditionalSense> {
+pub(crate) fn attention(server: &Fixture, nexus: &Nexus) -> Option<AdditionalSense> {
     let response = server.run_on(nexus, [0; 8], [0; 16], &[]);
     (response.status != Status::GOOD).then(|| sense(&response).code)
 }
@@ -134,7 +140,7 @@ fn status(server: &Fixture, nexus: &Nexus, bytes: &[u8]) -> Status {
 }
 
 /// The keys of READ KEYS, behind PRGENERATION.
-fn keys(server: &Fixture) -> (u32, Vec<u64>) {
+pub(crate) fn keys(server: &Fixture) -> (u32, Vec<u64>) {
     let data = server.read(&[0x5e, 0, 0, 0, 0, 0, 0, 0x10, 0]);
     let generation = u32::from_be_bytes(data[..4].try_into().unwrap());
     (generation, data[8..].chunks(8).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect())

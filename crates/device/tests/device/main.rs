@@ -14,6 +14,7 @@ mod files;
 mod fixture;
 mod freeze;
 mod gateways;
+mod handover;
 mod identifying;
 mod inventory;
 mod log;

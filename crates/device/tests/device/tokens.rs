@@ -42,7 +42,7 @@ fn information(fixture: &Fixture, id: u32) -> Vec<u8> {
     fixture.read(&cdb)
 }
 
-fn populate(fixture: &Fixture, all: Ranges<'_>) -> [u8; TOKEN_LEN] {
+pub(crate) fn populate(fixture: &Fixture, all: Ranges<'_>) -> [u8; TOKEN_LEN] {
     let list = ranges(vec![0; 16], all);
     let response = fixture.run(&token_cdb(0x10, 5, list.len()), &list);
     assert_eq!(response.status, Status::GOOD, "{response:?}");
@@ -60,7 +60,7 @@ fn write_on(fixture: &Fixture, lun: [u8; 8], token: &[u8; TOKEN_LEN], offset: u6
     fixture.run_on(&fixture.nexus, lun, token_cdb(0x11, 6, list.len()), &list)
 }
 
-fn write(fixture: &Fixture, token: &[u8; TOKEN_LEN], offset: u64, all: Ranges<'_>) -> Result<(), SenseData> {
+pub(crate) fn write(fixture: &Fixture, token: &[u8; TOKEN_LEN], offset: u64, all: Ranges<'_>) -> Result<(), SenseData> {
     let response = write_on(fixture, [0; 8], token, offset, all);
     if response.status == Status::GOOD { Ok(()) } else { Err(sense(&response)) }
 }

@@ -2,7 +2,7 @@
 //!
 //! | field of an `I_T_L` nexus | where the successor has it from |
 //! |---|---|
-//! | numbers, host, LUN | the session, and the configuration |
+//! | numbers, host, LUN, functions of SAM-5 | the session, and the configuration |
 //! | pending unit attentions, PREVENT | handed over, where the same unit is at the LUN |
 //! | access state, write protection | the device; compared |
 //! | records of copies | lost, see the [unit](crate::unit::handover) |
@@ -15,6 +15,7 @@
 //! |---|---|
 //! | a LUN has come or gone | REPORTED LUNS DATA HAS CHANGED, on the units that stay |
 //! | another unit is at the LUN | POWER ON OCCURRED, INQUIRY DATA HAS CHANGED |
+//! | what INQUIRY tells | INQUIRY DATA HAS CHANGED |
 //! | the store is there again | MEDIUM MAY HAVE CHANGED |
 //! | the number of blocks | CAPACITY DATA HAS CHANGED |
 //! | whether writes are refused | MODE PARAMETERS CHANGED |
@@ -29,6 +30,9 @@ use lunette_scsi::{AdditionalSense, Lun};
 
 use super::Nexus;
 use crate::unit::itl_nexus::ItlNexus;
+
+/// Whether the medium is removable.
+const RMB: [&str; 2] = ["fixed", "removable"];
 
 impl Nexus {
     /// What the nexus leaves to its successor: what its initiator has yet to hear of each unit.
@@ -60,22 +64,23 @@ impl Nexus {
                 raise(was.read_only != is.read_only, AdditionalSense::MODE_PARAMETERS_CHANGED);
                 raise(was.access_states != is.access_states, AdditionalSense::ACCESS_STATE_CHANGED);
             }
-            raise(!is_same, AdditionalSense::INQUIRY_DATA_CHANGED);
+            raise(!is_same || was.inquiry != is.inquiry, AdditionalSense::INQUIRY_DATA_CHANGED);
             raise(was.not_ready && !is.not_ready, AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
         }
     }
 
     fn seen(&self, itl: &ItlNexus) -> SeenUnit {
-        let unit = &itl.unit;
-        let configured = unit.config().read_only || unit.capabilities().read_only;
+        let (unit, config) = (&itl.unit, itl.unit.config());
+        let configured = config.read_only || unit.capabilities().read_only;
         let states = self.device.access_states_by_group(itl.unit_lun);
         SeenUnit {
             lun: itl.lun.encode(),
-            serial: unit.config().serial.clone(),
+            serial: config.serial.clone(),
             unit_attentions: itl.unit_attentions.pending().iter().map(|code| (code.asc, code.ascq)).collect(),
             prevents_removal: itl.prevents_removal.load(Ordering::Acquire),
             not_ready: !unit.is_ready(),
             blocks: unit.blocks(),
+            inquiry: [&*config.vendor, &config.product, &config.revision, RMB[usize::from(config.removable)]].join("/"),
             read_only: configured || itl.read_only.load(Ordering::Relaxed),
             access_states: states.into_iter().map(|(group, state)| (group, state.code())).collect(),
         }
