@@ -36,7 +36,7 @@ pub use serde_bytes::ByteBuf;
 
 pub use channel::{Channel, ChannelError, Message};
 pub use session::{Answer, Connection, Nexus, Parameters, Residual, SeenUnit, Sent, Session, Window};
-pub use unit::{Chunks, Disk, Initiator, Target, Unit};
+pub use unit::{Initiator, Memory, MemoryDisk, Target, Unit};
 
 /// The format that this release writes, and the only one that it reads.
 pub const FORMAT: u32 = 1;
@@ -55,12 +55,16 @@ pub struct Handover {
     pub targets: Vec<Target>,
     /// The logical units of all targets.
     pub units: Vec<Unit>,
-    /// The places of the descriptors of listening sockets.
+    /// The places of the descriptors of sockets that listen on TCP.
     pub listeners: Vec<u32>,
-    /// The disks whose open files or memory are handed over.
-    pub disks: Vec<Disk>,
-    /// Counters by name, which go on in the successor.
-    pub counters: Vec<(String, u64)>,
+    /// The places of the descriptors of Unix sockets that listen.
+    pub unix_listeners: Vec<u32>,
+    /// The places of the descriptors of open files and block devices, with their locks.
+    pub files: Vec<u32>,
+    /// The disks in memory, if there are any.
+    pub memory: Option<Memory>,
+    /// When sessions began to come to a standstill, in microseconds since 1970.
+    pub began_us: u64,
 }
 
 impl Default for Handover {
@@ -72,8 +76,10 @@ impl Default for Handover {
             targets: Vec::new(),
             units: Vec::new(),
             listeners: Vec::new(),
-            disks: Vec::new(),
-            counters: Vec::new(),
+            unix_listeners: Vec::new(),
+            files: Vec::new(),
+            memory: None,
+            began_us: 0,
         }
     }
 }

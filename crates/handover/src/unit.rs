@@ -75,33 +75,26 @@ pub struct Initiator {
     pub attached: bool,
 }
 
-/// The blocks of a disk, by a descriptor.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Disk {
-    /// An open file or block device, with its locks.
-    File {
-        /// The place of its descriptor.
-        descriptor: u32,
-    },
-    /// The blocks of a disk in memory.
-    Memory {
-        /// The serial number of the logical unit.
-        serial: String,
-        /// The place of the descriptor of the memory, which several disks may share.
-        descriptor: u32,
-        /// The length of the disk, in bytes.
-        len_bytes: u64,
-        /// Its chunks.
-        chunks: Chunks,
-    },
-}
-
-/// The chunks of a disk in memory that are not zero.
+/// The disks in memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Chunks {
-    /// The bytes of a chunk.
-    pub chunk_bytes: u32,
-    /// The number of a chunk in the disk, and the number of its place in the memory.
+pub struct Memory {
+    /// The place of the descriptor of the memory, which the disks share.
+    pub descriptor: u32,
+    /// The disks.
+    pub disks: Vec<MemoryDisk>,
+}
+
+/// A disk in memory.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryDisk {
+    /// The name of its target.
+    pub target: String,
+    /// The number of its LUN.
+    pub lun: u16,
+    /// Its length, in bytes.
+    pub len_bytes: u64,
+    /// For each chunk that exists: its number in the disk, and the number of its place in the memory.
     pub places: Vec<(u64, u64)>,
 }

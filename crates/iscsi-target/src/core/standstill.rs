@@ -147,7 +147,7 @@ impl Core {
             connection.came_us = micros_of(conn.came.at);
             connection.received.extend_from_slice(cx.unseen(*id));
             if let Some(nexus) = &conn.nexus {
-                value.nexus = nexus_value(nexus);
+                value.nexus = nexus.handover();
             }
         }
         Some(LeftSession { value, sockets })
@@ -234,7 +234,7 @@ impl Core {
         let device = self.device_of(&session);
         let nexus = device.as_ref().map(|device| Arc::new(attach(device, &session)));
         if let Some(nexus) = &nexus {
-            inherit_nexus(nexus, &value.nexus);
+            nexus.inherit(&value.nexus);
         }
         for ((connection, id), permit) in value.connections.iter().zip(ids).zip(permits) {
             let came = Came { to: connection.local, at: instant_of(connection.came_us) };
@@ -285,9 +285,3 @@ fn instant_of(micros: u64) -> Instant {
     let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + Duration::from_micros(micros));
     age.ok().and_then(|age| now.checked_sub(age)).unwrap_or(now)
 }
-
-fn nexus_value(_: &lunette_device::Nexus) -> handover::Nexus {
-    handover::Nexus::default()
-}
-
-fn inherit_nexus(_: &lunette_device::Nexus, _: &handover::Nexus) {}

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use lunette_handover::Handover;
 use lunette_store::Store;
-use lunette_store::filters::Delay;
 use lunette_target::{LeftSession, Standstill, StandstillError};
 
 use crate::common::{Initiator, LIMIT, Port, TARGET, Target, blocks, device, memory, start_held_write};
