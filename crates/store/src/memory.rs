@@ -262,7 +262,7 @@ impl MemoryStore {
         self.groups.iter().filter_map(OnceLock::get).flatten()
     }
 
-    /// The same chunks with their numbers.
+    /// All of these chunks with their numbers.
     fn numbered_chunks(&self) -> impl Iterator<Item = (u64, &Chunk)> {
         self.groups.iter().enumerate().flat_map(|(group, chunks)| {
             let first = (group * GROUP_CHUNKS) as u64;

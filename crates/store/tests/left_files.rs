@@ -46,7 +46,7 @@ fn assert_locked(path: &Path) {
     assert!(matches!(refused, Err(OpenError::InUse { .. })), "{refused:?}");
 }
 
-/// What a store leaves.
+/// The descriptor that a store leaves.
 fn descriptor(store: &FileStore) -> OwnedFd {
     store.as_fd().try_clone_to_owned().unwrap()
 }

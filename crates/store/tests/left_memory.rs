@@ -52,7 +52,7 @@ const GENERATIONS: u64 = 4;
 const DISKS: usize = 24;
 const DISK_LEN: u64 = 400_000;
 
-/// What each process does with each disk.
+/// The requests of a process to a disk.
 fn drawn(runner: &mut TestRunner) -> Vec<Request> {
     requests(DISK_LEN, 1).new_tree(runner).unwrap().current()
 }

@@ -20,7 +20,7 @@ use super::FileIdentity;
 
 static LEFT: Mutex<Left> = Mutex::new(Left { offered: Vec::new(), owned: None });
 
-/// What an earlier process has left.
+/// The files that an earlier process has left.
 struct Left {
     /// The files that no store has taken.
     offered: Vec<File>,
@@ -69,9 +69,9 @@ pub(super) fn take(identity: FileIdentity, writes: bool) -> Option<(File, Owners
 /// Whether the locks of a file are a store's own.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
-    /// It is left to a later process.
+    /// Set while the file is left to a later process.
     left: AtomicBool,
-    /// It was taken from an earlier process, and is owned when this is true.
+    /// Tells when a file of an earlier process is owned; `None` for all others.
     owned: Option<Arc<AtomicBool>>,
 }
 

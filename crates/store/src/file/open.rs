@@ -99,7 +99,7 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
     // The locks of an earlier process would refuse another open file.
     let (file, ownership) = match left::take(identity, !options.read_only) {
         Some(left) => left,
-        None => (open_anew(path, is_device, options)?, Ownership::default()),
+        None => (open_path(path, is_device, options)?, Ownership::default()),
     };
     let found = examine(path, &file, is_device, options, &ownership).inspect_err(|_| {
         if ownership.is_ours() {
@@ -111,7 +111,7 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
     Ok(Opened { file, geometry, capabilities, in_memory, made, ownership })
 }
 
-fn open_anew(path: &Path, is_device: bool, options: &OpenOptions) -> Result<File, OpenError> {
+fn open_path(path: &Path, is_device: bool, options: &OpenOptions) -> Result<File, OpenError> {
     // On a block device, O_EXCL without O_CREAT fails while the device is mounted or in other use.
     let flags = match is_device {
         true if options.read_only => OFlags::empty(),

@@ -26,13 +26,13 @@ pub enum LeftMemoryError {
     /// Some of it is not in the memory that another process can take on.
     #[error("not all disks in memory lie where another process can take them on")]
     NotShared,
-    /// It was left already.
+    /// The memory was left before, and not taken back.
     #[error("the memory of the disks is left to another process already")]
     AlreadyLeft,
-    /// It still belongs to an earlier process.
+    /// The memory still belongs to an earlier process.
     #[error("the memory of the disks still belongs to an earlier process")]
     NotOwned,
-    /// This process has such memory: its own, or that of another process.
+    /// The process has such memory: its own, or that of another process.
     #[error("this process has memory that it shares already, and can take on no other")]
     OtherMemory,
     /// The descriptor is not that of such memory.
@@ -85,12 +85,13 @@ pub enum LeftMemoryError {
 pub struct LeavingMemory(Arc<File>);
 
 impl LeavingMemory {
-    /// Leaves the memory that stores were [moved](MemoryStore::make_shareable) to. It is for the standstill at which
-    /// nobody writes to a store any more.
+    /// Leaves the memory that stores were [moved](MemoryStore::make_shareable) to. It is for a standstill: until the
+    /// memory is taken back, no store may be written to.
     ///
     /// # Errors
     ///
-    /// [`LeftMemoryError::NotShared`] when there is none.
+    /// [`LeftMemoryError::NotShared`] when there is none, [`LeftMemoryError::NotOwned`] and
+    /// [`LeftMemoryError::AlreadyLeft`] during a handover.
     pub fn leave() -> Result<Self, LeftMemoryError> {
         let mut slabs = Slabs::lock();
         let shared = slabs.shared.as_mut().ok_or(LeftMemoryError::NotShared)?;
@@ -221,7 +222,7 @@ impl Chunk {
         let copy = Memory::copy_of(elsewhere).filter(|copy| copy.place().is_some());
         let copy = copy.ok_or(io::ErrorKind::OutOfMemory)?;
         let elsewhere = bytes.replace(Arc::new(copy));
-        // Giving memory back takes time, which nobody has to wait for.
+        // Giving memory back takes time, for which no request has to wait.
         drop(bytes);
         drop(elsewhere);
         Ok(())

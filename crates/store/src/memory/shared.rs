@@ -25,14 +25,14 @@ use super::slab::{CHUNK_LEN, SLAB_LEN, Unused, map_shared, slab_of};
 /// addresses are limited may have no room for the first.
 const SEGMENT_LENS: [usize; 2] = [32 * SLAB_LEN, SLAB_LEN];
 
-/// Who owns the memory, and what it is used for.
+/// The owner of the memory, and the use of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// An earlier process owns it. Nothing is taken or given back.
     Theirs,
-    /// This process owns it. What was given back is used again, and other chunks lie elsewhere.
+    /// Owned by this process. What was given back is used again, and other chunks lie elsewhere.
     Ours,
-    /// This process owns it, and all new chunks lie there as long as it can grow.
+    /// Owned by this process, and all new chunks lie there as long as it can grow.
     All,
     /// A later process may own it any moment. Nothing is taken or given back.
     Left,
@@ -82,7 +82,7 @@ impl SharedFile {
             Err(Errno::INVAL) => memfd_create("lunette", flags),
             other => other,
         }?;
-        // Nobody can take bytes away that are mapped.
+        // No process can take bytes away that another one has mapped.
         fcntl_add_seals(&file, SealFlags::SHRINK)?;
         Ok(Self::new(file.into(), Phase::All))
     }
@@ -193,7 +193,7 @@ impl SharedFile {
         }
     }
 
-    /// Leaves out the slabs of places that hold what nobody knows.
+    /// Leaves out the slabs of places that may hold the bytes of an earlier owner.
     fn forget(&mut self, run: &Range<u64>) {
         let inside = |address: &usize| self.place_at(*address).is_some_and(|place| run.contains(&place));
         let slabs: BTreeSet<usize> = self.unused.addresses().filter(inside).map(slab_of).collect();

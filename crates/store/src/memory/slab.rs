@@ -221,7 +221,7 @@ impl Memory {
         shared.claim(place).map(Self::at)
     }
 
-    /// Its place in the memory that another process can take on.
+    /// The number of its place in the memory that another process can take on.
     pub(super) fn place(&self) -> Option<u64> {
         Slabs::lock().shared.as_ref()?.place_at(self.address())
     }
