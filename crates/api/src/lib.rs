@@ -42,7 +42,7 @@ pub use audit::AuditLog;
 pub use callers::{Caller, Grant, Role};
 pub use health::{Cause, Health, Subject, Trouble};
 pub use listen::{
-    Access, Account, Listener, Place, ServerTls, Site, remove_stale_socket, serve, serve_apart, serve_with,
+    Access, Account, Duplicate, Listener, Place, ServerTls, Site, remove_stale_socket, serve, serve_apart, serve_with,
 };
 pub use objects::{Document, Key, Kind, Objects, Tables};
 pub use problem::Problem;

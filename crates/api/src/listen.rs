@@ -73,6 +73,8 @@ pub enum Place {
     Metrics {
         /// Where to listen.
         address: SocketAddr,
+        /// The socket, when it listens there already.
+        listener: Option<TcpListener>,
         /// The clients that are answered.
         networks: Vec<IpNet>,
     },
@@ -102,13 +104,25 @@ impl Listener {
                 listener.set_nonblocking(true)?;
                 Open::Tcp { address, listener, certificates, tokens }
             }
-            Place::Metrics { address, networks } => {
-                let listener = TcpListener::bind(address)?;
+            Place::Metrics { address, listener, networks } => {
+                let listener = listener.map_or_else(|| TcpListener::bind(address), Ok)?;
                 listener.set_nonblocking(true)?;
                 Open::Metrics { listener, networks }
             }
         };
         Ok(Self(open))
+    }
+
+    /// Another descriptor of the socket, for a process that takes the place of this one.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn duplicate(&self) -> io::Result<Duplicate> {
+        Ok(match &self.0 {
+            Open::Unix(socket) => Duplicate::Unix(socket.duplicate()?),
+            Open::Tcp { listener, .. } | Open::Metrics { listener, .. } => Duplicate::Tcp(listener.try_clone()?),
+        })
     }
 
     /// The address of a port of TCP.
@@ -118,6 +132,15 @@ impl Listener {
             Open::Tcp { listener, .. } | Open::Metrics { listener, .. } => listener.local_addr().ok(),
         }
     }
+}
+
+/// The socket of a place, by another descriptor.
+#[derive(Debug)]
+pub enum Duplicate {
+    /// A Unix socket.
+    Unix(UnixListener),
+    /// A socket of TCP.
+    Tcp(TcpListener),
 }
 
 /// How clients of a place prove that they may use it.

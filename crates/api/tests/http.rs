@@ -675,7 +675,9 @@ fn connections_without_a_token_keep_no_client_with_a_token_out() {
 fn the_numbers_have_a_port_without_tls_that_tells_nothing_else() {
     let ask = |networks: &[&str], request: &str| {
         let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
-        let listener = Listener::open(Place::Metrics { address: "127.0.0.1:0".parse().unwrap(), networks }).unwrap();
+        let listener =
+            Listener::open(Place::Metrics { address: "127.0.0.1:0".parse().unwrap(), listener: None, networks })
+                .unwrap();
         let address = listener.address().unwrap();
         serve(vec![listener], Arc::new(Fake::default())).unwrap();
         let mut stream = std::net::TcpStream::connect(address).unwrap();

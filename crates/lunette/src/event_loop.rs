@@ -28,6 +28,14 @@ enum Io {
 }
 
 impl EventLoop {
+    /// Why this event loop lets no other process go on with its sockets, if it does not: a ring keeps requests of them.
+    pub(crate) fn holds_up_handover(&self) -> Option<&'static str> {
+        match self.io {
+            Io::Epoll => None,
+            Io::Auto | Io::Uring => Some("with io_uring no other process can go on; serve with --io epoll"),
+        }
+    }
+
     pub(crate) fn config(&self) -> LoopConfig {
         let io = match self.io {
             Io::Auto => IoBackend::Auto,

@@ -38,7 +38,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use commands::{
     activate, bench, check, completions, cp, crc, ctl, gateway, import, info, keys, ls, man, nbd, ping, quanta, serve,
-    tls, tune, tunnel, volume,
+    tls, tune, tunnel, upgrade, volume,
 };
 use failure::Failure;
 use server::gateways;
@@ -74,6 +74,7 @@ enum Command {
     Keys(keys::Arguments),
     Quanta(quanta::Arguments),
     Tls(tls::Arguments),
+    Upgrade(upgrade::Arguments),
 }
 
 /// Ends the process with what is wrong with the arguments, or with the help that they ask for. Values are repeated, but
@@ -143,6 +144,7 @@ fn main() {
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Quanta(arguments) => quanta::run(&arguments),
         Command::Tls(arguments) => tls::run(&arguments),
+        Command::Upgrade(arguments) => upgrade::run(&arguments),
     };
     gateways::leave();
     let closed = disks::close();

@@ -29,6 +29,21 @@ pub struct StateFile {
     open: Mutex<OpenFile>,
 }
 
+/// A state file that another process may open.
+#[must_use = "the file is locked again when it is dropped"]
+pub struct Lent<'a> {
+    open: MutexGuard<'a, OpenFile>,
+    path: &'a Path,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = place::lock(&self.open.file, self.path) {
+            tracing::error!(path = %self.path.display(), %error, "the state file cannot be locked again");
+        }
+    }
+}
+
 /// Opens the database in a file.
 type Connect = Box<dyn Fn(File) -> Result<Values, redb::Error> + Send + Sync>;
 
@@ -46,6 +61,19 @@ impl StateFile {
     /// When another process has the file open, or it cannot be opened or created.
     pub fn open(path: &Path) -> Result<Self, OpenStateError> {
         Self::open_with(path, Box::new(|file| Values::open(Storage::new(file)?)))
+    }
+
+    /// Closes the database and gives up the lock, so that another process can open the file. Saves and loads wait until
+    /// the answer is dropped: then this process has the file again.
+    ///
+    /// # Errors
+    ///
+    /// When the lock cannot be given up.
+    pub fn lend(&self) -> io::Result<Lent<'_>> {
+        let mut open = self.lock();
+        open.values = None;
+        open.file.unlock()?;
+        Ok(Lent { open, path: &self.path })
     }
 
     fn open_with(path: &Path, connect: Connect) -> Result<Self, OpenStateError> {

@@ -24,7 +24,7 @@
 
 mod file;
 
-pub use file::{OpenStateError, StateFile};
+pub use file::{Lent, OpenStateError, StateFile};
 
 /// Values by name, kept on stable storage.
 pub trait StateStore: Send + Sync {

@@ -41,6 +41,10 @@ impl Socket {
         Ok(Self { listener, has_group: group.is_some() })
     }
 
+    pub(super) fn duplicate(&self) -> io::Result<StdListener> {
+        self.listener.try_clone()
+    }
+
     pub(super) fn listen(self) -> io::Result<Listening> {
         let listener = UnixListener::from_std(self.listener)?;
         Ok(Listening { listener, has_group: self.has_group })

@@ -23,4 +23,5 @@ pub(crate) mod serve;
 pub(crate) mod tls;
 pub(crate) mod tune;
 pub(crate) mod tunnel;
+pub(crate) mod upgrade;
 pub(crate) mod volume;

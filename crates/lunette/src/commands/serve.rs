@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{io, thread};
 
 use clap::{ArgAction, Args};
-use lunette_api::{Cause, Events, Health};
+use lunette_api::{Cause, Events, Health, Listener};
 use lunette_device::TargetDevice;
 use lunette_target::{BindError, DatagramPortal, PortalConfig, Server, ServerConfig, Stopper};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
@@ -33,6 +34,7 @@ use crate::server::certificates;
 use crate::server::clones::{self, HostRequests};
 use crate::server::control_plane::{self, ControlPlane, Places};
 use crate::server::counts::{Counts, Format};
+use crate::server::handover::{self, Leaving, Left, Predecessor, What};
 use crate::server::metrics;
 use crate::server::nbd;
 use crate::server::portals::bind_failure;
@@ -198,6 +200,16 @@ fn cores(text: &str) -> Result<usize, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     system::outlive_signals().map_err(Failure::other)?;
+    let predecessor = Predecessor::of_environment()?.map(Arc::new);
+    let ended = serve(arguments, predecessor.as_ref());
+    if let (Err(failure), Some(predecessor)) = (&ended, &predecessor) {
+        predecessor.refuse(failure);
+    }
+    ended
+}
+
+/// Serves until the server stops, or another process goes on with what it serves.
+fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Result<(), Failure> {
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
     let files = arguments.config.clone().map(|path| Files::new(path, arguments.api.clone(), arguments.strict));
@@ -206,15 +218,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => (arguments.to_config()?, None),
     };
     system::raise_descriptor_limit();
-    let mut sockets = Sockets::passed()?;
+    // From here on initiators of the predecessor wait.
+    let mut left = predecessor.map(|predecessor| predecessor.receive()).transpose()?;
+    let mut sockets = left.as_mut().map_or_else(Sockets::passed, Left::sockets)?;
     let portals = certificates::portals(&config);
     let addresses: Vec<_> = portals.iter().map(|portal| portal.address).collect();
     let listeners = sockets.take_portals(&addresses);
     let wanted = portals.clone();
     let has_api = config.api.is_some();
     let Places { open: api, closed: closed_doors } = control_plane::open(&config, &mut sockets)?;
-    sockets.warn_of_unused();
-    let served = Served::open(&config)?;
+    if left.is_none() {
+        sockets.warn_of_unused();
+    }
+    let doors = api.iter().map(Listener::duplicate).collect::<io::Result<_>>().map_err(Failure::other)?;
+    let served = left.as_mut().map_or_else(|| Served::open(&config), |left| left.open(&config))?;
     let targets = served.target_configs(&config);
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
     let events = Events::default();
@@ -233,9 +250,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         leaves_closed: !config.strict,
         datagrams: ecl::carriage(&config, served.state.as_ref())?,
         listeners,
+        inherited: left.as_mut().map(Left::sessions).transpose()?.unwrap_or_default(),
         ..ServerConfig::new(portals, targets)
     })
     .map_err(bind_failure)?;
+    if let (Some(predecessor), Some(left)) = (predecessor, &mut left) {
+        predecessor.take(left)?;
+        tracing::info!("this process goes on with the sessions of its predecessor, version {}", left.version());
+    }
     let is_closed = |portal: &PortalConfig| {
         let is_it =
             |error: &BindError| matches!(error, BindError::Listen { address, .. } if *address == portal.address);
@@ -253,45 +275,73 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for line in start_log::lines(server.portals(), &served) {
         tracing::info!("{line}");
     }
-    let nbd = nbd::start(&config, &server.control(), &health)?;
-    let nbd_uris = nbd.uris();
-    stop_on_signals(nbd, server.stopper())?;
+    let (control, monitor, pulse, stopper) = (server.control(), server.monitor(), server.pulse(), server.stopper());
+    let first_portals = first_portals(&server, speaks_tls);
     let reopening = if files.is_some() { Reopening::OnHangup } else { Reopening::AtStart };
-    disks::follow(&server.control(), health.clone(), reopening)?;
-    certificates::follow(health.clone())?;
-    let control = server.control();
-    let audit = control_plane::audit(&config);
-    let control_plane = files.zip(read).map(|(files, read)| {
-        let reloader = Reloader::new(files, read, served, control.clone(), (events, health.clone()));
-        ControlPlane::new(reloader, control, server.monitor(), audit)
-    });
-    if let Some(control_plane) = &control_plane {
-        if !api.is_empty() {
-            control_plane::start(api, control_plane.clone())?;
-        }
-        adapters::start(&config, control_plane, &health)?;
-        clones::follow(control_plane.clone(), host_requests)?;
-        recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
-    }
-    let told = health.clone();
-    let reload = move || {
-        certificates::read_again(&told);
-        let has_volumes = volumes::refresh();
+    let event_loop = arguments.event_loop.holds_up_handover();
+    let has_config = arguments.config.is_some();
+    let format = arguments.counts_format();
+    let is_successor = predecessor.is_some();
+    let accompany = move || -> Result<(), Failure> {
+        let nbd = nbd::start(&config, &control, &health)?;
+        let nbd_uris = nbd.uris();
+        stop_on_signals(nbd, stopper)?;
+        disks::follow(&control, health.clone(), reopening)?;
+        certificates::follow(health.clone())?;
+        let audit = control_plane::audit(&config);
+        let fixed = files.is_none().then(|| Box::new((config.clone(), served.clone())));
+        let control_plane = files.zip(read).map(|(files, read)| {
+            let reloader = Reloader::new(files, read, served, control.clone(), (events, health.clone()));
+            ControlPlane::new(reloader, control.clone(), monitor.clone(), audit)
+        });
         if let Some(control_plane) = &control_plane {
-            control_plane.reload();
-        } else if !has_volumes {
-            tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
+            if !api.is_empty() {
+                control_plane::start(api, control_plane.clone())?;
+            }
+            adapters::start(&config, control_plane, &health)?;
+            clones::follow(control_plane.clone(), host_requests)?;
+            recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
         }
+        let what = control_plane.clone().map(What::Changing).or(fixed.map(What::Fixed));
+        if let Some(what) = what {
+            let leaving = Leaving::new(control, what, doors, event_loop);
+            handover::open(leaving).map_err(Failure::other)?;
+        }
+        let told = health.clone();
+        let reload = move || {
+            certificates::read_again(&told);
+            let has_volumes = volumes::refresh();
+            if let Some(control_plane) = &control_plane {
+                control_plane.reload();
+            } else if !has_volumes {
+                tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
+            }
+        };
+        hangups.answer_with("lunette-reload", reload).map_err(Failure::no_thread)?;
+        if has_config {
+            metrics::note_reload(true);
+        }
+        let mut counts = Counts::new(monitor.clone(), health.clone(), format);
+        questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::no_thread)?;
+        if !is_successor {
+            let portals = [first_portals, nbd_uris].concat();
+            output::announce("the URLs of the disks", urls(&portals, &devices))?;
+        }
+        systemd::accompany(monitor, pulse, health).map_err(Failure::no_thread)
     };
-    hangups.answer_with("lunette-reload", reload).map_err(Failure::no_thread)?;
-    if arguments.config.is_some() {
-        metrics::note_reload(true);
+    match predecessor.cloned() {
+        None => accompany()?,
+        // Sessions do not wait for the end of the predecessor, which has some addresses until then.
+        Some(predecessor) => {
+            let accompany = move || {
+                predecessor.await_end();
+                if let Err(failure) = accompany() {
+                    tracing::error!("sessions are served, and not all that belongs to them: {failure}");
+                }
+            };
+            thread::Builder::new().name("lunette-start".into()).spawn(accompany).map_err(Failure::no_thread)?;
+        }
     }
-    let mut counts = Counts::new(server.monitor(), health.clone(), arguments.counts_format());
-    questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::no_thread)?;
-    let portals = [first_portals(&server, speaks_tls), nbd_uris].concat();
-    output::announce("the URLs of the disks", urls(&portals, &devices))?;
-    systemd::accompany(&server, health).map_err(Failure::no_thread)?;
     server.run().map_err(Failure::other)?;
     volumes::close()
 }

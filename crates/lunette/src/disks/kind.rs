@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use lunette_device::LogicalUnit;
-use lunette_store::{FileStore, OpenOptions, Store};
+use lunette_store::{FileStore, MemoryStore, OpenOptions, Store};
 
 use crate::failure::Failure;
 use crate::size::Size;
@@ -52,6 +52,8 @@ pub(crate) struct Opened {
     pub(super) facts: Facts,
     /// The file or block device that it lies in, if any.
     pub(super) file: Option<Arc<FileStore>>,
+    /// The memory that it is, if it is.
+    pub(super) memory: Option<Arc<MemoryStore>>,
 }
 
 /// The facts that distinguish an open disk from others. They do not keep it open.
@@ -77,7 +79,7 @@ const LONG_BLOCK: u32 = 4096;
 impl Opened {
     /// An open disk of which nothing more is to be said.
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, facts: Facts::default(), file: None }
+        Self { store, facts: Facts::default(), file: None, memory: None }
     }
 
     /// The file or block device that it lies in, if any.
@@ -88,6 +90,11 @@ impl Opened {
     /// The file or block device whose bytes are those of the disk, if any.
     pub(crate) fn plain_file(&self) -> Option<&Arc<FileStore>> {
         self.file().filter(|_| !self.facts.is_encrypted)
+    }
+
+    /// The memory that it is, if it is.
+    pub(crate) fn memory(&self) -> Option<&Arc<MemoryStore>> {
+        self.memory.as_ref()
     }
 
     /// Bytes of a logical block, when the configuration says `wanted`. A quantum is no part of a block.
@@ -112,8 +119,8 @@ impl Opened {
 
     /// The disk as long as others hold it.
     pub(crate) fn downgrade(&self) -> WeakOpened {
-        let file = self.file.as_ref().map(Arc::downgrade);
-        WeakOpened { store: Arc::downgrade(&self.store), facts: self.facts.clone(), file }
+        let (file, memory) = (self.file.as_ref().map(Arc::downgrade), self.memory.as_ref().map(Arc::downgrade));
+        WeakOpened { store: Arc::downgrade(&self.store), facts: self.facts.clone(), file, memory }
     }
 }
 
@@ -123,11 +130,13 @@ pub(crate) struct WeakOpened {
     store: Weak<dyn Store>,
     facts: Facts,
     file: Option<Weak<FileStore>>,
+    memory: Option<Weak<MemoryStore>>,
 }
 
 impl WeakOpened {
     pub(crate) fn upgrade(&self) -> Option<Opened> {
         let file = self.file.as_ref().and_then(Weak::upgrade);
-        Some(Opened { store: self.store.upgrade()?, facts: self.facts.clone(), file })
+        let memory = self.memory.as_ref().and_then(Weak::upgrade);
+        Some(Opened { store: self.store.upgrade()?, facts: self.facts.clone(), file, memory })
     }
 }

@@ -40,8 +40,14 @@ impl Kind for Memory {
         let Size(bytes) = self.0;
         let store = MemoryStore::new(bytes)
             .ok_or_else(|| Failure::disk(format!("{self}: a disk of that size cannot be made")))?;
-        Ok(Opened::new(Arc::new(if options.any_length { store.exact() } else { store })))
+        Ok(opened(if options.any_length { store.exact() } else { store }))
     }
+}
+
+/// A disk that is this memory.
+pub(crate) fn opened(store: MemoryStore) -> Opened {
+    let store = Arc::new(store);
+    Opened { memory: Some(Arc::clone(&store)), ..Opened::new(store) }
 }
 
 /// The store of a unit whose disk is not open.

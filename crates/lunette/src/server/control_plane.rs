@@ -127,6 +127,12 @@ impl ControlPlane {
         self.reloader().config().clone()
     }
 
+    /// Does something with what is served, while no change is made.
+    pub(crate) fn while_nothing_changes<T>(&self, act: impl FnOnce(&Config, &Served) -> T) -> T {
+        let reloader = self.reloader();
+        act(reloader.config(), reloader.served())
+    }
+
     /// The volumes of the pools.
     pub(crate) fn own_volumes(&self) -> &ServedVolumes {
         &self.volumes

@@ -7,6 +7,7 @@ pub(crate) mod clones;
 pub(crate) mod control_plane;
 pub(crate) mod counts;
 pub(crate) mod gateways;
+pub(crate) mod handover;
 pub(crate) mod metrics;
 pub(crate) mod nbd;
 pub(crate) mod opening;

@@ -30,6 +30,8 @@ use crate::server::reload::{Room, Spares};
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) state: Option<Arc<dyn StateStore>>,
+    /// The file of the state.
+    pub(crate) state_file: Option<Arc<StateFile>>,
     pub(crate) discovery: Authentication,
     /// Why secrets of discovery cannot be used.
     pub(crate) discovery_unusable: Option<String>,
@@ -88,25 +90,26 @@ impl Served {
     /// Opens everything that `config` names, in the time that a start has. What cannot be opened is in
     /// [trouble](Self::troubles), unless the configuration is strict.
     pub(crate) fn open(config: &Config) -> Result<Self, Failure> {
-        Self::open_within(config, start_limit(config))
+        Self::open_within(config, start_limit(config), &mut Spares::default())
     }
 
     /// Opens everything that `config` names. Without a `limit` it waits for each disk.
-    pub(crate) fn open_within(config: &Config, limit: Option<Duration>) -> Result<Self, Failure> {
+    /// Stores that are open already come from `spares`.
+    pub(crate) fn open_within(config: &Config, limit: Option<Duration>, spares: &mut Spares) -> Result<Self, Failure> {
         let until = limit.map(|limit| Instant::now() + limit);
-        let state: Option<Arc<dyn StateStore>> = match &config.state {
-            Some(path) => Some(Arc::new(StateFile::open(path).map_err(Failure::configuration)?)),
-            None => None,
-        };
+        let open_state = |path| StateFile::open(path).map(Arc::new).map_err(Failure::configuration);
+        let state_file = config.state.as_deref().map(open_state).transpose()?;
+        let state = state_file.clone().map(|file| file as Arc<dyn StateStore>);
         let on_trouble = OnTrouble::of(config);
         let (discovery, targets) = (Authentication::None, BTreeMap::new());
         let (openings, rooms) = (Openings::default(), Attempts::default());
         let secrets = SecretFiles::read(config.secret_files());
         let known = secrets.clone();
-        let mut served = Self { state, discovery, discovery_unusable: None, targets, secrets: known, openings, rooms };
+        let mut served =
+            Self { state, state_file, discovery, discovery_unusable: None, targets, secrets: known, openings, rooms };
         served.read_discovery(config, on_trouble, &secrets)?;
         for target in &config.targets {
-            let open = served.begin_target(target, &mut Spares::default(), on_trouble, &secrets)?;
+            let open = served.begin_target(target, spares, on_trouble, &secrets)?;
             served.targets.insert(target.name.clone(), open);
         }
         for target in &config.targets {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use lunette_api::Health;
-use lunette_target::{Monitor, Pulse, Server};
+use lunette_target::{Monitor, Pulse};
 
 use super::notify;
 
@@ -50,13 +50,11 @@ impl fmt::Display for Status {
 }
 
 /// Tells a service manager that the server is ready, and from then on how it is. Without one it does nothing.
-pub(crate) fn accompany(server: &Server, health: Health) -> io::Result<()> {
+pub(crate) fn accompany(monitor: Monitor, pulse: Pulse, health: Health) -> io::Result<()> {
     if env::var_os("NOTIFY_SOCKET").is_none() {
         return Ok(());
     }
-    let monitor = server.monitor();
-    let watchdog =
-        watchdog(env::var("WATCHDOG_USEC").ok(), env::var("WATCHDOG_PID").ok()).map(|limit| (limit, server.pulse()));
+    let watchdog = watchdog(env::var("WATCHDOG_USEC").ok(), env::var("WATCHDOG_PID").ok()).map(|limit| (limit, pulse));
     let told = Status::of(&monitor, &health);
     notify(&format!("READY=1\n{told}"));
     thread::Builder::new().name("lunette-status".into()).spawn(move || follow(&monitor, &health, watchdog, told))?;

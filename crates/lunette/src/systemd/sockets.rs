@@ -34,6 +34,11 @@ impl Sockets {
         Ok(sockets)
     }
 
+    /// The sockets that an earlier process has left.
+    pub(crate) fn left(tcp: Vec<TcpListener>, unix: Vec<UnixListener>) -> Self {
+        Self { tcp, unix }
+    }
+
     /// Gives the sockets at these addresses.
     pub(crate) fn take_portals(&mut self, addresses: &[SocketAddr]) -> Vec<TcpListener> {
         self.tcp.extract_if(.., |socket| socket.local_addr().is_ok_and(|own| addresses.contains(&own))).collect()

@@ -65,7 +65,8 @@ pub(crate) fn open_door(config: &Config, door: &Door, sockets: &mut Sockets) -> 
     let (place, name) = match (door, &config.api) {
         (Door::Metrics(address), _) => {
             let networks = config.metrics.as_ref().map(Metrics::networks).unwrap_or_default();
-            (Open::Metrics { address: *address, networks }, format!("metrics at {address}"))
+            let listener = sockets.take_address(*address);
+            (Open::Metrics { address: *address, listener, networks }, format!("metrics at {address}"))
         }
         (Door::Api(place), Some(api)) => (of_api(api, place, sockets)?, format!("API at {place}")),
         (Door::Api(place), None) => return Err(Failure::configuration(format!("{place}: there is no table api"))),

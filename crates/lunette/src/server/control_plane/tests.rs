@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::sources::Files;
+use crate::server::reload::Spares;
 use crate::server::served::Served;
 
 const MAIN: &str =
@@ -50,7 +51,7 @@ impl Running {
         let files = Files::new(main, Vec::new(), false);
         let read = files.read(None).unwrap();
         let config = read.config.clone();
-        let served = Served::open_within(&config, limit).unwrap();
+        let served = Served::open_within(&config, limit, &mut Spares::default()).unwrap();
         let portals = ServerConfig::new(config.portals(), served.target_configs(&config));
         let server = lunette_target::Server::bind(ServerConfig { leaves_closed: true, ..portals }).unwrap();
         let health = Health::default();

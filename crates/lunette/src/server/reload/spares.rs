@@ -49,6 +49,11 @@ impl Spares {
         }
     }
 
+    /// Remembers a disk that an earlier process has left, for as long as the caller holds it.
+    pub(crate) fn put_left(&mut self, target: &str, entry: &LunEntry, disk: &Opened) {
+        self.disks.push(Spare { entry: entry.clone(), target: target.into(), disk: disk.downgrade() });
+    }
+
     /// Forgets what no later change finds: attempts, and stores in memory, which have no name to be found by and live
     /// only as long as they keep their place.
     pub(super) fn forget_passing(&mut self) {

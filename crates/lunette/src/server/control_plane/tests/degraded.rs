@@ -6,6 +6,7 @@ use lunette_initiator::{Request, Session};
 use lunette_scsi::{AdditionalSense, Lun, SenseKey};
 
 use super::*;
+use crate::server::reload::Spares;
 
 /// The answer to TEST UNIT READY, behind unit attentions.
 fn readiness(session: &Session, lun: u16) -> Option<(SenseKey, AdditionalSense)> {
@@ -268,7 +269,10 @@ fn a_disk_whose_place_is_open_under_other_settings_holds_up_no_other() {
 fn a_strict_start_is_refused_at_the_deadline_with_the_name_of_the_disk() {
     let silent = Silent::new();
     let text = format!("strict = true\n[[target]]\nname = \"iqn.a\"\nlun = [{}]\n", silent.lun(3));
-    let refused = Served::open_within(&crate::config::parse(&text).unwrap(), Some(Duration::ZERO)).err().unwrap();
+    let refused =
+        Served::open_within(&crate::config::parse(&text).unwrap(), Some(Duration::ZERO), &mut Spares::default())
+            .err()
+            .unwrap();
     let address = silent.0.local_addr().unwrap();
     let expected = format!("LUN 3 of iqn.a: iscsi://{address}/iqn.far/0: it does not answer");
     assert!(refused.to_string().starts_with(&expected), "{refused}");

@@ -7,6 +7,7 @@ use super::*;
 use crate::config;
 use crate::config::diff;
 use crate::server::gateways::RunningGateway;
+use crate::server::reload::Spares;
 use crate::server::unit;
 
 const DISK: &str = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"mem:1M\" }]\n";
@@ -14,7 +15,7 @@ const DISK: &str = "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 0, disk = \"
 /// A server whose disk with a gateway is being opened. The channel tells when the gateway has left.
 fn opening() -> (Served, Config, Receiver<()>) {
     let config = config::parse(DISK).unwrap();
-    let mut served = Served::open_within(&config, None).unwrap();
+    let mut served = Served::open_within(&config, None, &mut Spares::default()).unwrap();
     let (told, left) = channel();
     let disk = served.targets.get_mut("iqn.a").unwrap().disks.get_mut(&0).unwrap();
     let mut open = disk.clone();
@@ -68,7 +69,7 @@ fn with_files() -> (tempfile::TempDir, Config, Served) {
     };
     let luns = [disk(0, "a"), disk(1, "b")].join(", ");
     let config = config::parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{luns}]\n")).unwrap();
-    let mut served = Served::open_within(&config, None).unwrap();
+    let mut served = Served::open_within(&config, None, &mut Spares::default()).unwrap();
     for disk in served.targets.get_mut("iqn.a").unwrap().disks.values_mut() {
         disk.await_opening("iqn.a", 0, None, true).unwrap();
     }

@@ -1,0 +1,110 @@
+//! The place where a running server is asked for a handover: a Unix socket in the abstract namespace, with the number of
+//! the process in its name. Root and the user of the process may ask.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+
+use super::leaving::Leaving;
+use crate::failure::Failure;
+
+/// What the names of the sockets begin with.
+const PREFIX: &str = "lunette/";
+
+/// The time that a handover may take, all its limits together.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How a handover has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// Another process has the sessions.
+    Taken {
+        /// Its number.
+        pid: u32,
+        /// The sessions that go on.
+        sessions: usize,
+        /// The sessions that have ended.
+        lost: usize,
+        /// The longest pause that an initiator has noticed, in microseconds.
+        pause_us: u64,
+    },
+    /// Everything goes on as it was.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { pid, sessions, lost, pause_us } => {
+                let pause_ms = pause_us.div_ceil(1000);
+                write!(f, "process {pid} goes on with {sessions} sessions after a pause of {pause_ms} ms")?;
+                if *lost > 0 { write!(f, "; {lost} sessions have ended") } else { Ok(()) }
+            }
+            Self::Refused { reason } => f.write_str(reason),
+        }
+    }
+}
+
+fn address(pid: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("{PREFIX}{pid}"))
+}
+
+/// Answers those that ask, until the process ends.
+pub(crate) fn open(leaving: Leaving) -> io::Result<()> {
+    let listener = UnixListener::bind_addr(&address(process::id())?)?;
+    let answer = move || {
+        for stream in listener.incoming().flatten() {
+            answer(&stream, &leaving);
+        }
+    };
+    thread::Builder::new().name("lunette-handover".into()).spawn(answer).map(drop)
+}
+
+fn answer(mut stream: &UnixStream, leaving: &Leaving) {
+    let may_ask = socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
+    if !may_ask {
+        return tracing::warn!("another user has asked for a handover");
+    }
+    let outcome = leaving.hand_over();
+    let mut line = serde_json::to_vec(&outcome).unwrap_or_default();
+    line.push(b'\n');
+    // Whoever has asked may have gone.
+    let _ = stream.write_all(&line);
+    if matches!(outcome, Outcome::Taken { .. }) {
+        // Nothing may be closed, flushed or unlocked: it is another process's.
+        lunette_rbd::exit_now(0);
+    }
+}
+
+/// Asks a server for a handover, and waits for its end.
+pub(crate) fn ask(pid: u32) -> Result<Outcome, Failure> {
+    let failed = |error: io::Error| Failure::other(format!("process {pid} does not answer: {error}"));
+    let stream = address(pid).and_then(|address| UnixStream::connect_addr(&address)).map_err(failed)?;
+    stream.set_read_timeout(Some(LIMIT)).map_err(failed)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).map_err(failed)?;
+    serde_json::from_str(&line).map_err(|_| Failure::other(format!("process {pid} has ended, or says nothing known")))
+}
+
+/// The servers of this machine that can be asked.
+pub(crate) fn servers() -> io::Result<Vec<u32>> {
+    let sockets = fs::read_to_string("/proc/net/unix")?;
+    let pid = |line: &str| line.rsplit_once('@')?.1.strip_prefix(PREFIX)?.parse().ok();
+    let mut pids: Vec<u32> = sockets.lines().filter_map(pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    Ok(pids)
+}

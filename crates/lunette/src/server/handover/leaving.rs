@@ -1,0 +1,304 @@
+//! The predecessor's side of a handover.
+
+use std::env;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use lunette_api::Duplicate;
+use lunette_handover::{Channel, ChannelError, Handover, Memory, MemoryDisk, Message};
+use lunette_store::{FileStore, LeavingMemory, MemoryStore, Store as _};
+use lunette_target::{Control, Standstill};
+
+use super::VARIABLE;
+use super::door::Outcome;
+use crate::config::{Config, LunEntry};
+use crate::server::control_plane::ControlPlane;
+use crate::server::served::Served;
+use crate::server::unit::{Disk, DiskStore};
+use crate::systemd;
+
+/// The time that the successor has to read its configuration.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// The time that tasks have to end. Initiators wait meanwhile.
+const STANDSTILL_LIMIT: Duration = Duration::from_secs(2);
+
+/// The time that the successor has to open everything. Initiators wait meanwhile.
+const TAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What is served, wherever it is kept.
+pub(crate) enum What {
+    /// It can be changed.
+    Changing(ControlPlane),
+    /// It stays as it was at the start.
+    Fixed(Box<(Config, Served)>),
+}
+
+/// A server that can leave its sessions to a successor.
+pub(crate) struct Leaving {
+    control: Control,
+    what: What,
+    /// The sockets of the API.
+    doors: Vec<Duplicate>,
+    /// Why the event loop lets no other process go on.
+    event_loop: Option<&'static str>,
+    one_at_a_time: Mutex<()>,
+}
+
+/// Disks that are left to a successor, until it is known who owns them.
+#[derive(Default)]
+struct LeftDisks {
+    files: Vec<Arc<FileStore>>,
+    memory: Option<LeavingMemory>,
+}
+
+impl Drop for LeftDisks {
+    /// They stay: no other process has taken them.
+    fn drop(&mut self) {
+        self.files.iter().for_each(|file| file.stay());
+        if let Some(memory) = self.memory.take() {
+            memory.take_back();
+        }
+    }
+}
+
+/// The descriptors of a value, which are found by their places.
+#[derive(Default)]
+struct Descriptors<'a>(Vec<BorrowedFd<'a>>);
+
+impl<'a> Descriptors<'a> {
+    fn add(&mut self, descriptor: BorrowedFd<'a>) -> u32 {
+        self.0.push(descriptor);
+        (self.0.len() - 1) as u32
+    }
+}
+
+impl Leaving {
+    pub(crate) fn new(control: Control, what: What, doors: Vec<Duplicate>, event_loop: Option<&'static str>) -> Self {
+        Self { control, what, doors, event_loop, one_at_a_time: Mutex::default() }
+    }
+
+    /// Starts a successor and leaves everything to it. After [`Outcome::Taken`] this process is to end at once: nothing
+    /// that it holds is its own any more.
+    pub(crate) fn hand_over(&self) -> Outcome {
+        let _only = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = match &self.what {
+            What::Changing(control_plane) => {
+                control_plane.while_nothing_changes(|config, served| self.hand_over_all(config, served))
+            }
+            What::Fixed(fixed) => self.hand_over_all(&fixed.0, &fixed.1),
+        };
+        result.unwrap_or_else(|reason| {
+            tracing::error!("the handover has failed, and everything goes on: {reason}");
+            Outcome::Refused { reason }
+        })
+    }
+
+    fn hand_over_all(&self, config: &Config, served: &Served) -> Result<Outcome, String> {
+        self.check(config, served)?;
+        let (ours, theirs) = Channel::pair().map_err(|error| error.to_string())?;
+        let mut child =
+            start_successor(&theirs).map_err(|error| format!("the successor cannot be started: {error}"))?;
+        drop(theirs);
+        let outcome = self.hand_over_to(&ours, served, child.id());
+        if outcome.is_err() {
+            end(&mut child);
+        }
+        outcome
+    }
+
+    /// Refuses what a successor could not go on with, before anything stands still.
+    fn check(&self, config: &Config, served: &Served) -> Result<(), String> {
+        if let Some(why) = self.event_loop {
+            return Err(why.into());
+        }
+        if config.targets.iter().any(|target| target.luns.iter().any(|entry| entry.is_given)) {
+            return Err("initiators of templates have disks that end with this process; restart it instead".into());
+        }
+        for (name, target) in &served.targets {
+            for (number, disk) in &target.disks {
+                check_disk(disk).map_err(|why| format!("LUN {number} of {name}: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_over_to(&self, successor: &Channel, served: &Served, pid: u32) -> Result<Outcome, String> {
+        let told = |error: ChannelError| format!("the successor does not take over: {error}");
+        successor.set_timeout(Some(START_LIMIT)).map_err(|error| error.to_string())?;
+        expect(successor, |message| matches!(message, Message::Ready))?;
+        let memory: Vec<_> = served.memory_disks().collect();
+        for (_, _, store) in &memory {
+            // Initiators go on meanwhile.
+            store.make_shareable().map_err(|error| error.to_string())?;
+        }
+        let mut standstill = self.control.stand_still(STANDSTILL_LIMIT).map_err(|error| error.to_string())?;
+        for unit in served.units() {
+            if let Some(why) = unit.unit.holds_up_handover() {
+                return Err(format!("LUN {}: {why}", unit.entry.number));
+            }
+        }
+        let lent = served.state_file.as_ref().map(|file| file.lend()).transpose().map_err(|error| error.to_string())?;
+        let sessions = standstill.take_sessions();
+        let left = LeftDisks::of(served, !memory.is_empty())?;
+        let (value, descriptors) = self.value(served, &standstill, &sessions, &left, &memory)?;
+        let bytes = value.encode().map_err(|error| error.to_string())?;
+        successor.set_timeout(Some(TAKE_LIMIT)).map_err(|error| error.to_string())?;
+        successor.send_state(&bytes, &descriptors.0).map_err(told)?;
+        taken(successor)?;
+        // From here on nothing is this process's own: what would take it back is forgotten.
+        let outcome = Outcome::Taken {
+            pid,
+            sessions: sessions.len(),
+            lost: standstill.lost(),
+            pause_us: u64::try_from(standstill.began().elapsed().as_micros()).unwrap_or(u64::MAX),
+        };
+        std::mem::forget((lent, left, standstill));
+        systemd::notify(&format!("MAINPID={pid}"));
+        tracing::info!("left to process {pid}: {outcome}");
+        Ok(outcome)
+    }
+
+    /// All that is left, and its descriptors.
+    fn value<'a>(
+        &'a self,
+        served: &Served,
+        standstill: &'a Standstill,
+        sessions: &'a [lunette_target::LeftSession],
+        left: &'a LeftDisks,
+        memory: &[(String, u16, Arc<MemoryStore>)],
+    ) -> Result<(Handover, Descriptors<'a>), String> {
+        let mut descriptors = Descriptors::default();
+        let mut value = Handover { version: env!("CARGO_PKG_VERSION").into(), ..Handover::default() };
+        value.began_us = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |now| u64::try_from(now.saturating_sub(standstill.began().elapsed()).as_micros()).unwrap_or(0));
+        for session in sessions {
+            let mut own = session.value.clone();
+            for (connection, socket) in own.connections.iter_mut().zip(&session.sockets) {
+                connection.socket = descriptors.add(socket.as_fd());
+            }
+            value.sessions.push(own);
+        }
+        for listener in standstill.listeners() {
+            value.listeners.push(descriptors.add(listener.as_fd()));
+        }
+        for door in &self.doors {
+            match door {
+                Duplicate::Tcp(listener) => value.listeners.push(descriptors.add(listener.as_fd())),
+                Duplicate::Unix(listener) => value.unix_listeners.push(descriptors.add(listener.as_fd())),
+            }
+        }
+        for file in &left.files {
+            value.files.push(descriptors.add(file.leave()));
+        }
+        if let Some(leaving) = &left.memory {
+            let disk = |(target, lun, store): &(String, u16, Arc<MemoryStore>)| {
+                let places = store.places(leaving).map_err(|error| error.to_string())?;
+                Ok::<_, String>(MemoryDisk {
+                    target: target.clone(),
+                    lun: *lun,
+                    len_bytes: store.geometry().len_bytes,
+                    places,
+                })
+            };
+            let disks = memory.iter().map(disk).collect::<Result<_, _>>()?;
+            value.memory = Some(Memory { descriptor: descriptors.add(leaving.as_fd()), disks });
+        }
+        for (name, target) in &served.targets {
+            value.targets.push(target.device.handover());
+            value.units.extend(target.disks.values().map(|disk| disk.unit.handover(name)));
+        }
+        Ok((value, descriptors))
+    }
+}
+
+impl LeftDisks {
+    fn of(served: &Served, has_memory: bool) -> Result<Self, String> {
+        let mut left = Self::default();
+        if has_memory {
+            left.memory = Some(LeavingMemory::leave().map_err(|error| error.to_string())?);
+        }
+        left.files = served.units().filter_map(|disk| disk.store.plain_file().cloned()).collect();
+        Ok(left)
+    }
+}
+
+impl Served {
+    fn units(&self) -> impl Iterator<Item = &Disk> {
+        self.targets.values().flat_map(|target| target.disks.values())
+    }
+
+    /// The disks in memory, with their targets and LUNs.
+    fn memory_disks(&self) -> impl Iterator<Item = (String, u16, Arc<MemoryStore>)> {
+        let memory = |disk: &Disk| disk.store.opened()?.memory().cloned();
+        self.targets.iter().flat_map(move |(name, target)| {
+            target.disks.iter().filter_map(move |(lun, disk)| Some((name.clone(), *lun, memory(disk)?)))
+        })
+    }
+}
+
+/// Whether a successor can go on with a disk.
+fn check_disk(disk: &Disk) -> Result<(), String> {
+    let LunEntry { disk: name, .. } = &disk.entry;
+    let can_go_on = match &disk.store {
+        DiskStore::Open(opened) => opened.memory().is_some() || opened.plain_file().is_some(),
+        DiskStore::Shared(_) => false,
+        // The successor tries to open it, as this process does.
+        DiskStore::Absent(_) => true,
+    };
+    if can_go_on {
+        return Ok(());
+    }
+    Err(format!("{name}: only files, block devices and memory go to another process; restart the server instead"))
+}
+
+/// Starts the program that has the place of this one now, with the same arguments.
+fn start_successor(way: &Channel) -> io::Result<Child> {
+    let way = way.as_fd().try_clone_to_owned()?;
+    Command::new(program()?).args(env::args_os().skip(1)).env(VARIABLE, "1").stdin(Stdio::from(way)).spawn()
+}
+
+/// The path of this program, at which a package may have put another one.
+fn program() -> io::Result<PathBuf> {
+    let path = env::current_exe()?;
+    // The system's mark of a file that was replaced.
+    let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    Ok(replaced.map_or_else(|| path.clone(), PathBuf::from))
+}
+
+/// Waits for the word of the successor. When it comes too late, the way in is closed first: so either it is there, or it
+/// can never come.
+fn taken(successor: &Channel) -> Result<(), String> {
+    match successor.receive() {
+        Ok(Message::Taken) => return Ok(()),
+        Ok(Message::Refused(why)) => return Err(format!("the successor does not take over: {why}")),
+        Ok(_) => {}
+        Err(error) => tracing::warn!("the successor does not answer: {error}"),
+    }
+    successor.refuse_more().map_err(|error| error.to_string())?;
+    match successor.receive() {
+        Ok(Message::Taken) => Ok(()),
+        _ => Err("the successor did not take over in time, or has ended".into()),
+    }
+}
+
+fn expect(successor: &Channel, is_it: impl Fn(&Message) -> bool) -> Result<(), String> {
+    match successor.receive() {
+        Ok(message) if is_it(&message) => Ok(()),
+        Ok(Message::Refused(why)) => Err(format!("the successor does not take over: {why}")),
+        Ok(_) => Err("the successor says what is not expected".into()),
+        Err(error) => Err(format!("the successor does not take over: {error}")),
+    }
+}
+
+/// Ends a successor that has not taken over.
+fn end(child: &mut Child) {
+    // It may have ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
+}
