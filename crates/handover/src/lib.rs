@@ -35,8 +35,10 @@ use serde::{Deserialize, Serialize};
 pub use serde_bytes::ByteBuf;
 
 pub use channel::{Channel, ChannelError, Message};
-pub use session::{Answer, Connection, Nexus, Parameters, Residual, SeenUnit, Sent, Session, Window};
-pub use unit::{Initiator, Memory, MemoryDisk, Target, Unit};
+pub use session::{
+    Answer, Connection, CopyEnd, CopyResult, Nexus, Parameters, Residual, SeenUnit, Sent, Session, Window,
+};
+pub use unit::{Initiator, Memory, MemoryDisk, Target, Token, Unit};
 
 /// The format that this release writes, and the only one that it reads.
 pub const FORMAT: u32 = 1;

@@ -239,4 +239,42 @@ pub struct SeenUnit {
     pub read_only: bool,
     /// The access state of each target port group, by its number.
     pub access_states: Vec<(u16, u8)>,
+    /// The results of third-party copies, from the oldest on.
+    pub copies: Vec<CopyResult>,
+}
+
+/// The result of a third-party copy that has a list identifier, as RECEIVE COPY STATUS tells it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyResult {
+    /// The list identifier.
+    pub list_id: u32,
+    /// The service action of the command.
+    pub action: u16,
+    /// How the copy has ended.
+    pub end: CopyEnd,
+    /// The segments or ranges that were completed.
+    pub segments: u16,
+    /// The bytes that were copied.
+    pub bytes: u64,
+    /// The length of a block of the unit, in bytes.
+    pub block_len: u32,
+    /// The SCSI status.
+    pub status: u8,
+    /// The sense data.
+    pub sense: ByteBuf,
+    /// The ROD token that was created; empty without one.
+    pub token: ByteBuf,
+}
+
+/// How a third-party copy has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub enum CopyEnd {
+    /// All is copied.
+    Completed,
+    /// With an error.
+    Failed,
+    /// It was aborted.
+    #[default]
+    Aborted,
 }

@@ -13,6 +13,30 @@ pub struct Target {
     pub port_groups: ByteBuf,
     /// What its initiators see, in the encoding of the device server. It is compared, and not read.
     pub view: ByteBuf,
+    /// The number of the last ROD token.
+    pub last_token: u64,
+    /// The ROD tokens that have not expired.
+    pub tokens: Vec<Token>,
+}
+
+/// A ROD token: blocks as they were at its creation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Token {
+    /// Its number.
+    pub id: u64,
+    /// Its bytes.
+    pub bytes: ByteBuf,
+    /// The serial number of the logical unit that has the blocks.
+    pub serial: String,
+    /// The blocks, each run of them by its offset and its length in bytes.
+    pub extents: Vec<(u64, u64)>,
+    /// Whether a block may have changed since.
+    pub changed: bool,
+    /// How long it lasts without being used, in milliseconds.
+    pub timeout_ms: u64,
+    /// When it was used last, in milliseconds since 1970.
+    pub last_used_ms: u64,
 }
 
 /// What a logical unit keeps beside its blocks, and that no state file has.

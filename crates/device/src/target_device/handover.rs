@@ -5,7 +5,7 @@
 //! | `name`, units, LUN maps, ports | its configuration |
 //! | access states | handed over, where their configuration is the same; those of shared units come from their gateways |
 //! | nexuses | their sessions |
-//! | `tokens` | lost: a ROD token is unknown, and its initiator copies by itself |
+//! | `tokens` | handed over; those of shared units, and of blocks that are gone, are unknown, and initiators copy by themselves |
 
 use lunette_handover::{ByteBuf, Target};
 
@@ -18,7 +18,8 @@ impl TargetDevice {
     pub fn handover(&self) -> Target {
         let inventory = self.inventory();
         let port_groups = ByteBuf::from(inventory.port_groups.handover(inventory.units.keys().copied()));
-        Target { name: self.name.to_string(), port_groups, view: ByteBuf::from(inventory.view()) }
+        let (last_token, tokens) = self.tokens.handover();
+        Target { name: self.name.to_string(), port_groups, view: ByteBuf::from(inventory.view()), last_token, tokens }
     }
 
     /// Goes on from what the predecessor of the device has left: after its units have inherited, and before nexuses
@@ -37,6 +38,7 @@ impl TargetDevice {
         if inventory.view() != from.view.as_slice() {
             inventory.units.values().for_each(|unit| unit.nexuses().forget_lost());
         }
+        self.tokens.inherit(from.last_token, &from.tokens, &inventory.units);
         Ok(())
     }
 }

@@ -13,9 +13,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use lunette_handover::{ByteBuf, Token};
 use lunette_scsi::copy::tokens::{RodToken, RodType, SECRET_LEN, TOKEN_LEN};
-use lunette_scsi::{AdditionalSense, SenseData};
+use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
+use crate::environment::millis;
+use crate::extent::Extent;
 use crate::limits::MAX_ROD_TOKENS;
 use crate::unit::LogicalUnit;
 use crate::unit::change_watch::ChangeWatch;
@@ -76,7 +79,8 @@ impl RodTokens {
             let code = AdditionalSense::INSUFFICIENT_RESOURCES_TO_CREATE_ROD_TOKEN;
             return Err(SenseData::illegal_request(code));
         }
-        state.last_id += 1;
+        // A successor begins with a number of its predecessor, so this one may be any.
+        state.last_id = state.last_id.wrapping_add(1);
         let id = state.last_id;
         let token = RodToken {
             rod_type: RodType::POINT_IN_TIME_CHANGE_VULNERABLE,
@@ -124,9 +128,57 @@ impl RodTokens {
         state.tokens.values().filter(made_of_it).filter(good).map(|token| *token.bytes).collect()
     }
 
+    /// The number of the last token, and the tokens that have not expired, for a successor. Those of shared units stay
+    /// behind: other servers may write meanwhile.
+    pub(super) fn handover(&self) -> (u64, Vec<Token>) {
+        let state = self.lock();
+        let left = |(id, token): (&u64, &IssuedToken)| {
+            let unit =
+                token.source.upgrade().filter(|unit| !unit.config().shared && !token.watch.is_expired(now(unit)))?;
+            let (timeout, last_used) = token.watch.times();
+            Some(Token {
+                id: *id,
+                bytes: ByteBuf::from(token.bytes.to_vec()),
+                serial: unit.config().serial.clone(),
+                extents: token.watch.extents().iter().map(|extent| (extent.offset, extent.len)).collect(),
+                changed: token.watch.has_changed(),
+                timeout_ms: millis(timeout),
+                last_used_ms: millis(last_used),
+            })
+        };
+        (state.last_id, state.tokens.iter().filter_map(left).collect())
+    }
+
+    /// Takes over the tokens of a predecessor for blocks of `units`. Others are left out: their users get TOKEN
+    /// UNKNOWN.
+    pub(super) fn inherit(&self, last_id: u64, tokens: &[Token], units: &BTreeMap<Lun, Arc<LogicalUnit>>) {
+        let mut state = self.lock();
+        state.last_id = state.last_id.max(last_id);
+        for token in tokens.iter().take(MAX_ROD_TOKENS) {
+            let is_source = |unit: &&Arc<LogicalUnit>| unit.config().serial == token.serial && !unit.config().shared;
+            let Some(unit) = units.values().find(is_source) else { continue };
+            let bytes: Result<[u8; TOKEN_LEN], _> = token.bytes.as_slice().try_into();
+            let (Ok(bytes), Some(extents)) = (bytes, extents_on(unit, &token.extents)) else { continue };
+            let [timeout, last_used] = [token.timeout_ms, token.last_used_ms].map(Duration::from_millis);
+            let watch = unit.change_watches().resume(extents, timeout, last_used, token.changed);
+            let issued = IssuedToken { bytes: Box::new(bytes), source: Arc::downgrade(unit), watch };
+            state.tokens.insert(token.id, issued);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The extents of a token, if all of them lie within the unit.
+fn extents_on(unit: &LogicalUnit, extents: &[(u64, u64)]) -> Option<Vec<Extent>> {
+    let len_bytes = unit.blocks() * u64::from(unit.block_size());
+    let extent = |(offset, len): &(u64, u64)| {
+        offset.checked_add(*len).filter(|end| *end <= len_bytes)?;
+        Some(Extent { offset: *offset, len: *len })
+    };
+    extents.iter().map(extent).collect()
 }
 
 /// Compares all bytes, so that the time taken reveals nothing about a guess.

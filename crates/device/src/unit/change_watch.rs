@@ -35,6 +35,11 @@ impl ChangeWatch {
         self.last_used_ms.store(millis(now), Ordering::Relaxed);
     }
 
+    /// How long the watch lasts without being used, and when it was used last.
+    pub(crate) fn times(&self) -> (Duration, Duration) {
+        (self.timeout, Duration::from_millis(self.last_used_ms.load(Ordering::Relaxed)))
+    }
+
     /// The watched extents.
     pub(crate) fn extents(&self) -> &[Extent] {
         &self.extents
@@ -68,6 +73,20 @@ impl ChangeWatches {
         list.retain(|known| known.strong_count() > 0);
         list.push(Arc::downgrade(&watch));
         self.any.store(true, Ordering::Release);
+        watch
+    }
+
+    /// Watches `extents` from now on for a watch that a predecessor had, in the state in which that was.
+    pub(crate) fn resume(
+        &self,
+        extents: Vec<Extent>,
+        timeout: Duration,
+        last_used: Duration,
+        changed: bool,
+    ) -> Arc<ChangeWatch> {
+        let watch = self.begin(extents, timeout);
+        watch.use_at(last_used);
+        watch.changed.fetch_or(changed, Ordering::AcqRel);
         watch
     }
 

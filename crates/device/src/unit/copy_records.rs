@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lunette_handover::{ByteBuf, CopyEnd, CopyResult};
 use lunette_scsi::copy::results::{CopyReport, CopyState};
-use lunette_scsi::{AdditionalSense, SenseData};
+use lunette_scsi::{AdditionalSense, SenseData, ServiceAction};
 
 use crate::limits::MAX_COPY_REPORTS;
 
@@ -78,7 +79,69 @@ impl CopyRecords {
         Ok(record)
     }
 
+    /// The results of copies that have ended, from the oldest on.
+    pub(crate) fn handover(&self) -> Vec<CopyResult> {
+        let known = self.lock();
+        let mut all: Vec<_> =
+            known.records.iter().map(|(list_id, (number, record))| (number, list_id, record)).collect();
+        all.sort_unstable_by_key(|(number, ..)| **number);
+        all.into_iter().filter_map(|(_, list_id, record)| result(*list_id, &record.report())).collect()
+    }
+
+    /// Takes over the results of a predecessor. One with a token that is none is left out.
+    pub(crate) fn inherit(&self, results: &[CopyResult]) {
+        for result in results {
+            if let Some(report) = report(result) {
+                // It has ended, so there is always room for the next one.
+                let _ = self.begin(result.list_id, report);
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, RecordTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a successor gets of a report; nothing of a copy that runs.
+fn result(list_id: u32, report: &CopyReport) -> Option<CopyResult> {
+    let end = match report.state {
+        CopyState::InProgress => return None,
+        CopyState::Completed => CopyEnd::Completed,
+        CopyState::Failed => CopyEnd::Failed,
+        CopyState::Aborted => CopyEnd::Aborted,
+    };
+    Some(CopyResult {
+        list_id,
+        action: report.action.0,
+        end,
+        segments: report.segments,
+        bytes: report.bytes,
+        block_len: report.block_len,
+        status: report.status,
+        sense: ByteBuf::from(report.sense.clone()),
+        token: report.token.as_ref().map(|token| ByteBuf::from(token.to_vec())).unwrap_or_default(),
+    })
+}
+
+fn report(result: &CopyResult) -> Option<CopyReport> {
+    let state = match result.end {
+        CopyEnd::Completed => CopyState::Completed,
+        CopyEnd::Failed => CopyState::Failed,
+        CopyEnd::Aborted => CopyState::Aborted,
+    };
+    let token = match result.token.as_slice() {
+        [] => None,
+        bytes => Some(Box::new(bytes.try_into().ok()?)),
+    };
+    Some(CopyReport {
+        action: ServiceAction(result.action),
+        state,
+        segments: result.segments,
+        bytes: result.bytes,
+        block_len: result.block_len,
+        status: result.status,
+        sense: result.sense.to_vec(),
+        token,
+    })
 }

@@ -19,12 +19,9 @@
 //! | `gateway` | joined again |
 //! | `preemptions` | empty: no task is left that has to end |
 //! | `space` | that the threshold was reported is handed over; the space is observed again |
-//! | `change_watches` | lost with the ROD tokens: an initiator gets TOKEN UNKNOWN, and copies by itself |
+//! | `change_watches` | those of ROD tokens come with the [target](crate::TargetDevice::handover) |
 //! | `running_copies` | none: a copy ends with its command |
 //! | `quanta` | counts and doubt are handed over; the scrub begins with the first block |
-//!
-//! A nexus loses the [records](super::copy_records) of its copies: their list identifiers are invalid fields. The copies
-//! have ended, and their commands have told how.
 //!
 //! # Units of several gateways
 //!

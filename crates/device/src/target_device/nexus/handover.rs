@@ -5,7 +5,7 @@
 //! | numbers, host, LUN, functions of SAM-5 | the session, and the configuration |
 //! | pending unit attentions, PREVENT | handed over, where the same unit is at the LUN |
 //! | access state, write protection | the device; compared |
-//! | records of copies | lost, see the [unit](crate::unit::handover) |
+//! | results of copies | handed over, where the same unit is at the LUN |
 //! | counters | handed over with the unit |
 //!
 //! What the configuration has changed between both processes, the nexus learns as if it had changed while it was
@@ -59,6 +59,7 @@ impl Nexus {
                 let code = |(asc, ascq): &(u8, u8)| AdditionalSense { asc: *asc, ascq: *ascq };
                 itl.unit_attentions.inherit(was.unit_attentions.iter().map(code));
                 itl.prevents_removal.store(was.prevents_removal, Ordering::Release);
+                itl.copy_records.inherit(&was.copies);
                 raise(luns_change, AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
                 raise(was.blocks != is.blocks, AdditionalSense::CAPACITY_DATA_CHANGED);
                 raise(was.read_only != is.read_only, AdditionalSense::MODE_PARAMETERS_CHANGED);
@@ -82,6 +83,7 @@ impl Nexus {
             blocks: unit.blocks(),
             inquiry: [&*config.vendor, &config.product, &config.revision, RMB[usize::from(config.removable)]].join("/"),
             read_only: configured || itl.read_only.load(Ordering::Relaxed),
+            copies: itl.copy_records.handover(),
             access_states: states.into_iter().map(|(group, state)| (group, state.code())).collect(),
         }
     }

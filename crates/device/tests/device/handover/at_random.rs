@@ -42,6 +42,7 @@ struct World {
 /// All that an initiator can tell of an answer.
 type Told = (u8, u16, Option<Vec<u8>>, Vec<u8>);
 
+const RECEIVE_COPY_STATUS: [u8; 14] = [0x84, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0];
 const INITIATORS: [&str; 2] = ["iqn.2026-11.host:b", "iqn.2026-11.host:c"];
 
 impl World {
@@ -139,6 +140,18 @@ fn mode_select() -> impl Strategy<Value = ([u8; 16], Vec<u8>)> {
     (saves, prop_oneof![control, caching]).prop_map(|(saves, list)| (cdb(&[0x15, saves, 0, 0, list.len() as u8]), list))
 }
 
+/// EXTENDED COPY without a segment, or RECEIVE COPY STATUS.
+fn copy() -> impl Strategy<Value = ([u8; 16], Vec<u8>)> {
+    (any::<bool>(), 0..3u8).prop_map(|(begins, list_id)| {
+        let bytes = if begins { [0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16] } else { RECEIVE_COPY_STATUS };
+        let mut cdb = cdb(&bytes);
+        if !begins {
+            cdb[2] = list_id;
+        }
+        (cdb, [&[list_id][..], &[0; 15]].concat())
+    })
+}
+
 fn any_command() -> impl Strategy<Value = ([u8; 16], Vec<u8>)> {
     const FIXED: &[&[u8]] = &[
         &[0x00],
@@ -179,10 +192,8 @@ fn any_command() -> impl Strategy<Value = ([u8; 16], Vec<u8>)> {
         &[0xa4, 0x0f, 0, 0, 0, 0, 0, 0, 0, 12],
     ];
     let fixed = (proptest::sample::select(FIXED), 0..=255u8).prop_map(|(bytes, byte)| (cdb(bytes), vec![byte; 1024]));
-    // The records of third-party copies end with their nexus.
-    let no_copy = |cdb: &[u8; 16]| !matches!(cdb[0], 0x83 | 0x84);
-    let wild = any::<[u8; 16]>().prop_filter("no copies", no_copy).prop_map(|cdb| (cdb, vec![0; 9000]));
-    prop_oneof![8 => fixed, 5 => reserve_out(), 2 => mode_select(), 1 => wild]
+    let wild = any::<[u8; 16]>().prop_map(|cdb| (cdb, vec![0; 9000]));
+    prop_oneof![8 => fixed, 5 => reserve_out(), 2 => mode_select(), 1 => copy(), 1 => wild]
 }
 
 fn any_event() -> impl Strategy<Value = Event> {

@@ -1,6 +1,6 @@
 //! What no predecessor leaves is refused, and never a panic.
 
-use lunette_handover::{ByteBuf, SeenUnit, Target, Unit};
+use lunette_handover::{ByteBuf, CopyResult, SeenUnit, Target, Token, Unit};
 use proptest::prelude::*;
 
 use super::{Successor, handover};
@@ -80,16 +80,33 @@ proptest! {
         (unit.created_ms, unit.clock_offset_ms) = (number, Some(number.cast_signed()));
         let successor = Successor::of(&fixture);
         let _ = successor.unit.inherit(unit);
-        let _ = successor.device.inherit(&Target { port_groups: ByteBuf::from(bytes), ..Target::default() });
+        let token = Token {
+            bytes: ByteBuf::from(vec![0; 512]),
+            serial: "serial-1".into(),
+            extents: vec![(number, number), (0, number), (number, 1)],
+            timeout_ms: number,
+            last_used_ms: number,
+            ..Token::default()
+        };
+        let tokens = vec![token, Token { serial: "serial-1".into(), ..Token::default() }];
+        let port_groups = ByteBuf::from(bytes.clone());
+        let _ = successor.device.inherit(&Target { port_groups, last_token: number, tokens, ..Target::default() });
         let nexus = successor.device.attach(fixture.nexus.name().clone());
         let seen = &mut left.sessions[0].nexus;
         seen.units[0].unit_attentions = codes;
+        seen.units[0].copies = vec![CopyResult { token: ByteBuf::from(bytes), ..CopyResult::default() }];
         seen.units.push(SeenUnit { lun, ..SeenUnit::default() });
         nexus.inherit(seen);
         let after = fixture.successor(successor.device, successor.unit, nexus);
         for _ in 0..20 {
             after.run(&[0x00], &[]);
         }
+        after.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1], &[0; 512]);
+        after.run(&[0x84, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4], &[]);
+        // POPULATE TOKEN of four blocks.
+        let mut list = [0; 32];
+        (list[1], list[15], list[27]) = (30, 16, 4);
+        after.run(&[0x83, 0x10, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 32], &list);
         after.run(&[0x4d, 0, 0x55, 0, 0, 0, 0, 1, 0], &[]);
         after.run(&[0xa3, 0x0f, 0, 0, 0, 0, 0, 0, 1, 0], &[]);
     }

@@ -10,6 +10,7 @@ use lunette_store::{Space, StoreError};
 
 use super::{Successor, handover};
 use crate::fixture::{Fixture, Medium, THIN, TestState, cdb, code, name, sense};
+use crate::tokens::{populate, write};
 
 const READ: &[u8] = &[0x28, 0, 0, 0, 0, 0, 0, 0, 1];
 const WRITE: &[u8] = &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -311,15 +312,48 @@ fn a_freeze_holds_up() {
 }
 
 #[test]
-fn a_rod_token_and_the_record_of_its_copy_are_lost() {
+fn rod_tokens_and_the_results_of_copies_go_over() {
     let fixture = Fixture::new(THIN);
-    let token = crate::tokens::populate(&fixture, &[(0, 4)]);
-    assert_eq!(crate::tokens::write(&fixture, &token, 0, &[(8, 4)]), Ok(()));
+    fixture.store.bytes.lock().unwrap()[..2048].fill(5);
+    let [good, written, revoked] = [0, 16, 32].map(|lba| populate(&fixture, &[(lba, 4)]));
+    assert_eq!(fixture.run(&[0x2a, 0, 0, 0, 0, 32, 0, 0, 1], &[1; 512]).status, Status::GOOD);
     let (after, _) = Successor::of(&fixture).take_over(&fixture, &[]);
-    let unknown = crate::tokens::write(&after, &token, 0, &[(8, 4)]).unwrap_err();
-    assert_eq!(unknown.code, AdditionalSense::TOKEN_UNKNOWN);
-    let information = [0x84, 7, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 4];
-    assert_eq!(after.refused(&information, &[]).code, AdditionalSense::INVALID_FIELD_IN_CDB);
-    // A token of the successor is another one, although their numbers begin again.
-    assert_ne!(crate::tokens::populate(&after, &[(0, 4)]), token);
+    for list_id in [5, 6] {
+        let information = [0x84, 7, 0, 0, 0, list_id, 0, 0, 0, 0, 0, 0, 4];
+        let [before, after] = [&fixture, &after].map(|fixture| {
+            let response = fixture.run(&information, &[]);
+            (response.status, response.data_in.to_vec())
+        });
+        assert_eq!(after, before, "{list_id}");
+    }
+    assert_eq!(write(&after, &good, 0, &[(8, 4)]), Ok(()));
+    assert_eq!(after.bytes(8 * 512, 2048), [5; 2048]);
+    assert_eq!(after.run(&[0x2a, 0, 0, 0, 0, 19, 0, 0, 1], &[1; 512]).status, Status::GOOD);
+    for token in [&written, &revoked] {
+        assert_eq!(write(&after, token, 0, &[(8, 4)]).unwrap_err().code, AdditionalSense::TOKEN_REVOKED);
+    }
+    // The numbers of tokens go on.
+    let (id, next) = (|token: &[u8; 512]| token[8..16].to_vec(), populate(&after, &[(0, 4)]));
+    assert!([good, written, revoked].iter().all(|token| id(token) != id(&next)));
+    // The time without use goes on, too.
+    after.now_ms.fetch_add(59_000, Ordering::Relaxed);
+    let (last, _) = Successor::of(&after).take_over(&after, &[]);
+    after.now_ms.fetch_add(2_000, Ordering::Relaxed);
+    assert_eq!(write(&last, &good, 0, &[(8, 4)]).unwrap_err().code, AdditionalSense::TOKEN_EXPIRED);
+    let (empty, _) = Successor::of(&last).take_over(&last, &[]);
+    assert_eq!(write(&empty, &good, 0, &[(8, 4)]).unwrap_err().code, AdditionalSense::TOKEN_UNKNOWN);
+}
+
+#[test]
+fn a_token_of_blocks_that_are_gone_is_unknown() {
+    let fixture = Fixture::new(THIN);
+    let token = populate(&fixture, &[(1020, 4)]);
+    let left = handover(&fixture, &[]);
+    fixture.store.len_bytes.fetch_sub(4096, Ordering::Relaxed);
+    let Successor { device, unit } = Successor::of(&fixture);
+    device.inherit(&left.targets[0]).unwrap();
+    let nexus = device.attach(fixture.nexus.name().clone());
+    let after = fixture.successor(device, unit, nexus);
+    attentions(&after, &after.nexus);
+    assert_eq!(write(&after, &token, 0, &[(8, 4)]).unwrap_err().code, AdditionalSense::TOKEN_UNKNOWN);
 }
