@@ -35,7 +35,8 @@ impl PortGroups {
 
     /// Takes over the access states of a predecessor for the units that `concerned` names. As with a [new
     /// configuration](Self::configure), a state stays where the configured one is the same, and everywhere when only
-    /// initiators change states. `None`, and nothing changes, for other bytes than those of [`handover`](Self::handover).
+    /// initiators change states. `None`, and nothing changes, for other bytes than those of
+    /// [`handover`](Self::handover).
     pub(crate) fn inherit(&mut self, bytes: &[u8], concerned: impl Fn(&Lun) -> bool) -> Option<()> {
         let mut reader = ValueReader(bytes);
         let mut states = Vec::new();

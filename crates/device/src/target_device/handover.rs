@@ -3,9 +3,11 @@
 //! | field of [`TargetDevice`] | where the successor has it from |
 //! |---|---|
 //! | `name`, units, LUN maps, ports | its configuration |
-//! | access states | handed over, where their configuration is the same; those of shared units come from their gateways |
+//! | access states | handed over, where their configuration is the same; their gateways tell those of shared units |
 //! | nexuses | their sessions |
-//! | `tokens` | handed over; those of shared units, and of blocks that are gone, are unknown, and initiators copy by themselves |
+//! | `tokens` | handed over, but not those of shared units |
+//!
+//! A token that is not handed over is unknown: its initiator gets TOKEN UNKNOWN, and copies by itself.
 
 use lunette_handover::{ByteBuf, Target};
 

@@ -8,7 +8,7 @@
 //! | `config` | its configuration |
 //! | `mode` | current pages are handed over; saved ones are in the state file |
 //! | `identifying` | the state file, without which it is not supported |
-//! | `sanitize` | a running operation is in the state file, without which it [holds up](LogicalUnit::holds_up_handover); a failure is handed over |
+//! | `sanitize` | the state file, else it [holds up](LogicalUnit::holds_up_handover); a failure is handed over |
 //! | `medium` | that it is ejected is handed over; whether the store is there, the successor finds |
 //! | `counters`, `failures` | handed over by name, so that no number falls |
 //! | `clock` | handed over |
@@ -80,8 +80,8 @@ impl LogicalUnit {
         }
     }
 
-    /// What the unit, of the target of this name, leaves to its successor: once for each unit, however many targets have
-    /// it. No task of any nexus may be left, and no background work may have a request under way.
+    /// What the unit leaves to its successor, once, however many targets have it; `target` is one of them. No task of
+    /// any nexus may be left, and no background work may have a request under way.
     pub fn handover(&self, target: &str) -> Unit {
         let mut unit = Unit {
             target: target.into(),

@@ -204,11 +204,12 @@ impl ModeState {
         encode(&self.values().current, self.traits)
     }
 
-    /// Takes over the current parameters of a predecessor. `None`, and nothing changes, for other bytes than those of
-    /// [`handover`](Self::handover).
+    /// Takes over the current parameters of a predecessor. Pages that could not be changed there stay as they are.
+    /// `None`, and nothing changes, for other bytes than those of [`handover`](Self::handover).
     pub(crate) fn inherit(&self, bytes: &[u8]) -> Option<()> {
-        let current = decode(bytes, self.traits)?;
-        self.take_over(&mut self.values(), current);
+        let mut values = self.values();
+        let current = decode_over(values.current.clone(), bytes, self.traits)?;
+        self.take_over(&mut values, current);
         Some(())
     }
 
@@ -299,8 +300,12 @@ fn encode(values: &PageValues, traits: UnitTraits) -> Vec<u8> {
 /// Decodes a value of [`encode`]: the changeable bits of each page that still exists, since the store and this table
 /// may have changed. `None` for any other bytes.
 fn decode(bytes: &[u8], traits: UnitTraits) -> Option<PageValues> {
+    decode_over(defaults(traits), bytes, traits)
+}
+
+/// Like [`decode`], and pages that are not in the bytes stay as they are in `values`.
+fn decode_over(mut values: PageValues, bytes: &[u8], traits: UnitTraits) -> Option<PageValues> {
     let mut reader = ValueReader(bytes);
-    let mut values = defaults(traits);
     if reader.take()? != [VERSION] {
         return None;
     }
@@ -364,6 +369,17 @@ mod tests {
         assert_eq!(flags(&values), WRITE_PROTECT);
         let unknown_page = [&bytes[..], &[0x3e, 0, 0, 1, 7]].concat();
         assert_eq!(decode(&unknown_page, uncached), Some(values));
+    }
+
+    #[test]
+    fn a_page_that_the_predecessor_could_not_change_stays_as_it_is_saved() {
+        let mut saved = defaults(CACHED);
+        saved[2][caching::WCE_AT] = 0;
+        let uncached = UnitTraits { store: Capabilities { volatile_cache: false, ..STORE }, ..CACHED };
+        let mut current = defaults(uncached);
+        current[3][control::SWP_AT] |= control::SWP;
+        let inherited = decode_over(saved, &encode(&current, uncached), CACHED).unwrap();
+        assert_eq!(flags(&inherited), WRITE_PROTECT);
     }
 
     #[test]

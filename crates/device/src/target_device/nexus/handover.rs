@@ -21,7 +21,7 @@
 //! | whether writes are refused | MODE PARAMETERS CHANGED |
 //! | the access state of a port group | ASYMMETRIC ACCESS STATE CHANGED |
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use lunette_handover as handover;
@@ -44,10 +44,10 @@ impl Nexus {
     /// Goes on from what the predecessor of the nexus has left, at once after it was attached.
     pub fn inherit(&self, from: &handover::Nexus) {
         let units = self.state.itl_nexuses();
-        let before: BTreeSet<Lun> = from.units.iter().map(|seen| Lun::decode(seen.lun)).collect();
-        let luns_change = !units.iter().map(|itl| &itl.lun).eq(&before);
+        let before: BTreeMap<Lun, &SeenUnit> = from.units.iter().map(|seen| (Lun::decode(seen.lun), seen)).collect();
+        let luns_change = !units.iter().map(|itl| &itl.lun).eq(before.keys());
         for itl in &units {
-            let Some(was) = from.units.iter().find(|seen| Lun::decode(seen.lun) == itl.lun) else { continue };
+            let Some(was) = before.get(&itl.lun) else { continue };
             let is = self.seen(itl);
             let raise = |is_due: bool, code| {
                 if is_due {
@@ -61,7 +61,9 @@ impl Nexus {
                 itl.prevents_removal.store(was.prevents_removal, Ordering::Release);
                 itl.copy_records.inherit(&was.copies);
                 raise(luns_change, AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
-                raise(was.blocks != is.blocks, AdditionalSense::CAPACITY_DATA_CHANGED);
+                // A store without blocks is not there, or another gateway has it.
+                let both_there = was.blocks != 0 && is.blocks != 0;
+                raise(both_there && was.blocks != is.blocks, AdditionalSense::CAPACITY_DATA_CHANGED);
                 raise(was.read_only != is.read_only, AdditionalSense::MODE_PARAMETERS_CHANGED);
                 raise(was.access_states != is.access_states, AdditionalSense::ACCESS_STATE_CHANGED);
             }
