@@ -12,6 +12,7 @@ pub mod ahs;
 pub mod digests;
 pub mod ecl;
 pub mod full_feature;
+pub mod handover;
 mod initiator;
 pub mod initiator_full_feature;
 pub mod initiator_login;
@@ -49,7 +50,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 29] = [
+pub const TARGETS: [Target; 30] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -128,6 +129,7 @@ pub const TARGETS: [Target; 29] = [
         random: volume_stream::random,
         seeds: volume_stream::seeds,
     },
+    Target { name: "handover", run: handover::run, random: handover::random, seeds: handover::seeds },
     Target { name: "tunnel", run: tunnel::run, random: tunnel::random, seeds: tunnel::seeds },
 ];
 

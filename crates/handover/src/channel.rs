@@ -6,9 +6,9 @@
 //! | 2 | comes to a standstill; sends [`State`](Message::State) with descriptors | opens everything; says [`Taken`](Message::Taken) or [`Refused`](Message::Refused) |
 //! | 3 | ends when it reads [`Taken`](Message::Taken) | goes on from the moment at which it was written |
 //!
-//! The word *taken* is one byte in a socket, and the kernel delivers it or not. When the predecessor does not want to
-//! wait any longer, it [closes its way in](Channel::refuse_more): then it either finds the byte, or the successor's write
-//! fails. So one of the two owns the sessions, and never both.
+//! The word *taken* is one byte in a socket, and the kernel delivers it or not. A predecessor that does not want to
+//! wait any longer [closes its way in](Channel::refuse_more): then it finds the byte, or the successor's write fails. So one
+//! of the two owns the sessions, and never both.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -110,7 +110,7 @@ impl AsFd for Channel {
 }
 
 impl Channel {
-    /// Both ends.
+    /// A channel, by its two ends.
     ///
     /// # Errors
     ///
@@ -228,6 +228,11 @@ impl Channel {
         for len in [bytes.len(), descriptors.len()] {
             let len = u32::try_from(len).map_err(|_| ChannelError::Malformed("a length beyond the limits"))?;
             header.extend_from_slice(&len.to_be_bytes());
+        }
+        if descriptors.is_empty() {
+            // At once, so that it is there as a whole or not at all.
+            header.extend_from_slice(bytes);
+            return Ok((&self.0).write_all(&header)?);
         }
         (&self.0).write_all(&header)?;
         for some in descriptors.chunks(DESCRIPTORS_PER_CALL) {

@@ -1,4 +1,4 @@
-//! What a server leaves to the process that takes its place: a versioned value, and descriptors.
+//! The state that a server leaves to the process that takes its place: a versioned value, and descriptors.
 //!
 //! Layer 0: over no other crate; under device, iscsi-target, lunette, session.
 //!
@@ -13,8 +13,8 @@
 //! # Versions
 //!
 //! The value is MessagePack with names. A reader ignores names that it does not know, and takes the default for those
-//! that are missing. So two releases understand each other as long as a new field may be missing. A change that a reader
-//! must not ignore raises [`FORMAT`], and the reader of another format refuses the value: the predecessor goes on.
+//! that are missing. So two releases understand each other as long as a new field may be missing. A change that readers
+//! must not ignore raises [`FORMAT`]. The reader of another format refuses the value, and the predecessor goes on.
 //!
 //! ```
 //! use lunette_handover::{Handover, Session};

@@ -30,9 +30,9 @@ pub struct Session {
     pub portal_group: u16,
     /// The session-wide parameters, as the leading connection negotiated them.
     pub parameters: Parameters,
-    /// Its command numbers.
+    /// The command numbers.
     pub window: Window,
-    /// Its connections. There is at least one.
+    /// The connections, one at least.
     pub connections: Vec<Connection>,
     /// The units that its nexus sees.
     pub nexus: Nexus,
@@ -58,7 +58,7 @@ pub struct Window {
 pub struct Connection {
     /// The place of its socket among the descriptors.
     pub socket: u32,
-    /// Its number in the session.
+    /// The CID, its number in the session.
     pub cid: u16,
     /// The address of the initiator.
     pub peer: SocketAddr,
@@ -80,7 +80,7 @@ pub struct Connection {
     pub received: ByteBuf,
     /// Bytes that are ready to be sent, from any place of a PDU on.
     pub unsent: ByteBuf,
-    /// What the initiator may ask for again (recovery levels 1 and 2), from the first `StatSN` that it has not
+    /// The PDUs that the initiator may ask for again (recovery levels 1 and 2), from the first `StatSN` that it has not
     /// acknowledged on.
     pub retained: Vec<Sent>,
 }
@@ -106,7 +106,7 @@ impl Default for Connection {
     }
 }
 
-/// What was negotiated, by the names of RFC 7143 section 13. Lengths are in bytes.
+/// The negotiated parameters, by the names of RFC 7143 section 13. Lengths are in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names are those of the keys")]
@@ -134,7 +134,7 @@ pub struct Parameters {
 /// A PDU that carried a `StatSN` and was not acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Sent {
-    /// It answers no command.
+    /// A PDU that answers no command.
     Pdu {
         /// The header.
         bhs: ByteBuf,
@@ -143,7 +143,7 @@ pub enum Sent {
     },
     /// The answer to a command.
     Answer(Box<Answer>),
-    /// It cannot be sent again.
+    /// A PDU that cannot be sent again.
     Forgotten,
 }
 
@@ -200,12 +200,12 @@ pub struct Answer {
 /// How many bytes more or less than expected there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub enum Residual {
-    /// As many as expected.
+    /// The number that is expected.
     #[default]
     None,
-    /// That many fewer.
+    /// Fewer, by this number.
     Underflow(u32),
-    /// That many more.
+    /// More, by this number.
     Overflow(u32),
 }
 
@@ -233,7 +233,7 @@ pub struct SeenUnit {
     pub not_ready: bool,
     /// The number of blocks.
     pub blocks: u64,
-    /// What INQUIRY tells of the unit. It is compared, and not read.
+    /// The INQUIRY data of the unit, to be compared and not read.
     pub inquiry: String,
     /// Whether writes of the nexus are refused by anything but a mode page.
     pub read_only: bool,
@@ -274,7 +274,7 @@ pub enum CopyEnd {
     Completed,
     /// With an error.
     Failed,
-    /// It was aborted.
+    /// The copy was aborted.
     #[default]
     Aborted,
 }

@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// What a target keeps beside its logical units, and that no state file has.
+/// The state that a target keeps beside its logical units, and that no state file has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Target {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The access states of its port groups, in the encoding of the device server.
     pub port_groups: ByteBuf,
-    /// What its initiators see, in the encoding of the device server. It is compared, and not read.
+    /// The view of its initiators, in the encoding of the device server, to be compared and not read.
     pub view: ByteBuf,
     /// The number of the last ROD token.
     pub last_token: u64,
@@ -23,9 +23,9 @@ pub struct Target {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Token {
-    /// Its number.
+    /// The number.
     pub id: u64,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: ByteBuf,
     /// The serial number of the logical unit that has the blocks.
     pub serial: String,
@@ -39,14 +39,16 @@ pub struct Token {
     pub last_used_ms: u64,
 }
 
-/// What a logical unit keeps beside its blocks, and that no state file has.
+/// The state that a logical unit keeps beside its blocks, and that no state file has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unit {
     /// The name of its target.
     pub target: String,
-    /// Its serial number.
+    /// The serial number.
     pub serial: String,
+    /// The name of what its blocks lie in, and how; empty where they are not there. It is compared, and not read.
+    pub medium: String,
     /// Registrations and persistent reservation, as the state file has them; empty where gateways have them in common.
     pub reservations: ByteBuf,
     /// PRGENERATION.
@@ -81,15 +83,15 @@ pub struct Unit {
     pub lost_nexuses: Vec<ByteBuf>,
     /// Counters by name.
     pub counters: Vec<(String, u64)>,
-    /// What initiators have moved.
+    /// The bytes that initiators have moved.
     pub initiators: Vec<Initiator>,
 }
 
-/// What an initiator has moved from and to a logical unit.
+/// The bytes that an initiator has moved from and to a logical unit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Initiator {
-    /// Its name; empty for all those that are not remembered one by one.
+    /// The name; empty for all those that are not remembered one by one.
     pub name: String,
     /// Bytes that it has read.
     pub read_bytes: u64,
@@ -117,7 +119,7 @@ pub struct MemoryDisk {
     pub target: String,
     /// The number of its LUN.
     pub lun: u16,
-    /// Its length, in bytes.
+    /// The length, in bytes.
     pub len_bytes: u64,
     /// For each chunk that exists: its number in the disk, and the number of its place in the memory.
     pub places: Vec<(u64, u64)>,

@@ -1,8 +1,8 @@
 //! The `lunette` command.
 //!
-//! Layer 5: over api, buffer, console, crc32c, dashboard, device, files, iscsi-initiator, iscsi-target, keys, longhorn,
-//! nbd, pdu, pools, quanta, rbd, reactor, scsi, session, state, store, takeover, targetcli, tgt, tls, tuning, tunnel,
-//! volume; under no other crate.
+//! Layer 5: over api, buffer, console, crc32c, dashboard, device, files, handover, iscsi-initiator, iscsi-target, keys,
+//! longhorn, nbd, pdu, pools, quanta, rbd, reactor, scsi, session, state, store, takeover, targetcli, tgt, tls, tuning,
+//! tunnel, volume; under no other crate.
 //!
 //! The command reads the user's input (arguments, configuration files, secrets) and combines the crates below. It has
 //! rooms, each over those that follow it:

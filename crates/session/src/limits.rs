@@ -91,8 +91,8 @@ pub const MAX_DISCOVERY_OUTBOX_BYTES: usize = 32 << 10;
 /// Bytes that a discovery session may send ahead of what is answered. A connection that sends more is closed.
 pub const MAX_DISCOVERY_AHEAD_BYTES: usize = 64 << 10;
 
-/// Bytes of requests that one connection keeps while it comes to rest for a handover. Then it reads nothing more, so the
-/// tasks that wait for data behind them keep the session from its standstill.
+/// Bytes of requests that one connection keeps while it comes to rest for a handover. Beyond it nothing more is read,
+/// so tasks that wait for data behind them keep the session from its rest.
 pub const MAX_RESTING_BYTES: usize = 4 << 20;
 
 /// Statuses that a target keeps until they are acknowledged, at recovery level 1 and above. There is one for each

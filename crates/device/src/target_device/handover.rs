@@ -1,4 +1,4 @@
-//! What a target device leaves to the process that takes its place, beside its logical units and its nexuses.
+//! The state that a target device leaves to the process that takes its place, beside its units and its nexuses.
 //!
 //! | field of [`TargetDevice`] | where the successor has it from |
 //! |---|---|
@@ -16,7 +16,7 @@ use crate::persist::put_bytes;
 use crate::unit::InheritError;
 
 impl TargetDevice {
-    /// What the device leaves to its successor.
+    /// The state for its successor.
     pub fn handover(&self) -> Target {
         let inventory = self.inventory();
         let port_groups = ByteBuf::from(inventory.port_groups.handover(inventory.units.keys().copied()));

@@ -103,7 +103,7 @@ impl CopyRecords {
     }
 }
 
-/// What a successor gets of a report; nothing of a copy that runs.
+/// The part of a report that a successor gets; none of a copy that runs.
 fn result(list_id: u32, report: &CopyReport) -> Option<CopyResult> {
     let end = match report.state {
         CopyState::InProgress => return None,

@@ -143,7 +143,7 @@ impl Book {
         self.gone_initiators.entry(name).or_default().add(moved);
     }
 
-    /// What each initiator has moved, one name perhaps several times.
+    /// The bytes that each initiator has moved, one name perhaps several times.
     fn initiators(&self) -> impl Iterator<Item = (&Arc<str>, InitiatorBytes)> {
         let attached = self.nexuses.iter().map(|(initiator, counters)| (initiator, InitiatorBytes::of(counters)));
         let others = self.gone_initiators.iter().chain(&self.inherited);
@@ -205,7 +205,7 @@ impl Counters {
         book.total().by_name().chain(zero).chain(cycles).collect()
     }
 
-    /// What each initiator has moved, for a successor.
+    /// The bytes that each initiator has moved, for a successor.
     pub(crate) fn hand_over_initiators(&self) -> Vec<Initiator> {
         let mut sums = BTreeMap::new();
         self.add_initiators(&mut sums);

@@ -1,4 +1,4 @@
-//! What a logical unit leaves to the process that takes its place.
+//! The state that a logical unit leaves to the process that takes its place.
 //!
 //! The successor opens the same store and the same state file. It makes the unit as at any start, inherits, and only
 //! then lets nexuses attach and gateways publish. Inheriting writes nothing and raises no unit attention.
@@ -42,11 +42,11 @@ use crate::nexus::ItNexus;
 use crate::persist::ValueReader;
 use crate::reservations::{self, Reservations, saved};
 
-/// What a predecessor has left cannot be read.
+/// The state that a predecessor has left cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the predecessor has left {what} of {owner} in a form that is not known here; restart the server instead")]
 pub struct InheritError {
-    /// What cannot be read.
+    /// The part that cannot be read.
     pub what: &'static str,
     /// The serial number of the logical unit, or the name of the target.
     pub owner: String,
@@ -80,7 +80,7 @@ impl LogicalUnit {
         }
     }
 
-    /// What the unit leaves to its successor, once, however many targets have it; `target` is one of them. No task of
+    /// The state for its successor, once, however many targets have it; `target` is one of them. No task of
     /// any nexus may be left, and no background work may have a request under way.
     pub fn handover(&self, target: &str) -> Unit {
         let mut unit = Unit {

@@ -58,7 +58,7 @@ impl Successor {
     }
 }
 
-/// What a process leaves, after its way as bytes.
+/// The state that a process leaves, after its way as bytes.
 pub(crate) fn handover(fixture: &Fixture, others: &[&Nexus]) -> Handover {
     let nexuses = [&fixture.nexus].into_iter().chain(others.iter().copied());
     let session = |nexus: &Nexus| Session { nexus: nexus.handover(), ..Session::default() };

@@ -17,10 +17,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StandstillError {
-    /// What has begun did not end in time.
+    /// Tasks, or other things that have begun, did not end in time.
     #[error("the sessions did not come to a standstill within {limit:?}: {}; try again", reasons.join(", "))]
     Busy {
-        /// What did not end.
+        /// The things that did not end.
         reasons: Vec<String>,
         /// The time that it had.
         limit: Duration,
@@ -33,7 +33,7 @@ pub enum StandstillError {
 /// A session that is left to another process.
 #[derive(Debug)]
 pub struct LeftSession {
-    /// Its state.
+    /// The state.
     pub value: handover::Session,
     /// The sockets of its connections, in their order.
     pub sockets: Vec<TcpStream>,
@@ -43,10 +43,10 @@ pub struct LeftSession {
 #[derive(Debug)]
 pub(crate) struct RestMark;
 
-/// What a core says on the way.
+/// The words of a core on the way.
 #[derive(Clone, Copy)]
 pub(crate) enum Told {
-    /// That many cores will say that they are at rest.
+    /// The number of cores that will say that they are at rest.
     Cores(usize),
     AtRest,
 }
@@ -107,8 +107,8 @@ impl Drop for Hold {
 }
 
 impl Control {
-    /// Brings all sessions to a standstill, within `limit`. It waits for all cores, so it must not be called on a thread
-    /// of the server.
+    /// Brings all sessions to a standstill, within `limit`. It waits for all cores, so it must not be called on a
+    /// thread of the server.
     ///
     /// No request is begun from now on. The tasks that have begun end as always, with data that their initiators still
     /// have to send. Initiators notice nothing but the pause.
@@ -161,7 +161,7 @@ impl PendingStandstill {
     ///
     /// # Errors
     ///
-    /// What is under way, or `None` when the server has ended.
+    /// The standstill that is under way, or `None` when the server has ended.
     pub fn poll(mut self) -> Result<Standstill, Option<Self>> {
         while !self.is_at_rest() {
             match self.told.try_recv() {

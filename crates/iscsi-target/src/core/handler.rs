@@ -86,7 +86,7 @@ impl Handler for Core {
         // batch.
         if self.unsettled
             || self.connections.are_touched()
-            || self.tasks.background_is_due()
+            || (self.resting.is_none() && self.tasks.background_is_due())
             || self.tasks.has_queued_files()
         {
             return Some(self.epoch);
@@ -96,7 +96,7 @@ impl Handler for Core {
         let others = [
             lifecycle.stop_deadline(),
             lifecycle.next_look(),
-            self.tasks.next_timeout(),
+            self.tasks.next_timeout().filter(|_| self.resting.is_none()),
             self.buffers.next_timeout(now),
             self.next_rest_look(now),
         ];

@@ -17,10 +17,6 @@ impl HostRequests {
     pub(super) fn new(maker: Option<HostMaker>) -> Self {
         Self { maker, waiting: Vec::new() }
     }
-
-    pub(super) fn are_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
 }
 
 impl Core {

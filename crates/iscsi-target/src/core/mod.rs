@@ -204,7 +204,7 @@ impl Core {
         self.tasks.stopwatch().begin(cx.now());
         self.unsettled = false;
         self.bound_suspended(cx);
-        if !self.stands_still() {
+        if self.resting.is_none() {
             self.tasks.step_background(cx.now(), self.lifecycle.is_stopping(), &self.buffers);
         }
         self.abort_for_background();

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lunette_handover as handover;
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::Time;
 use lunette_session::iscsi_target::{Connection, InheritError, Session, SessionKey, Sessions};
 use lunette_tls::Source;
 
@@ -21,12 +20,15 @@ use super::mesh::{Came, CoreMessage};
 use crate::control::{LeftSession, Part, RestMark, Told};
 use crate::limits::NEGOTIATION_GRACE;
 
-/// How often a core looks whether it has come to rest while nothing happens: for logins, which are waited for as long as
-/// they are young.
+/// The interval at which a core looks whether it has come to rest while nothing happens: young logins are waited for.
 const REST_LOOK: Duration = Duration::from_millis(10);
 
 /// The age from which on a login is not waited for.
 const LOGIN_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long initiators are waited for: for data of their tasks, and for the ends of PDUs and negotiations. Then their
+/// sessions end with this process, if another one goes on with the rest.
+const PEER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long answers are waited for that their initiators do not take.
 const SEND_PATIENCE: Duration = Duration::from_millis(50);
@@ -35,6 +37,7 @@ const SEND_PATIENCE: Duration = Duration::from_millis(50);
 pub(super) struct Resting {
     mark: Arc<RestMark>,
     told: Sender<Told>,
+    began: Instant,
     /// When it had ended all that it had begun.
     since: Option<Instant>,
     stands_still: bool,
@@ -58,7 +61,7 @@ impl Core {
         for key in self.connections.sessions_where(|_| true) {
             self.connections.change_session(key, Session::come_to_rest);
         }
-        self.resting = Some(Resting { mark, told, since: None, stands_still: false });
+        self.resting = Some(Resting { mark, told, began: cx.now(), since: None, stands_still: false });
     }
 
     /// A session has begun while the core comes to rest.
@@ -80,7 +83,11 @@ impl Core {
 
     /// Stands still if the core has come to rest.
     pub(super) fn look_for_rest(&mut self, cx: &mut Context<'_>) {
-        if self.resting.is_none() || self.stands_still() || self.restless(self.time(cx)).is_some() {
+        if self.resting.is_none() || self.stands_still() {
+            return;
+        }
+        let background_rests = self.tasks.rest_in_background();
+        if !background_rests || self.restless(cx).is_some() {
             return;
         }
         let has_output = self.connections.have_output();
@@ -94,14 +101,15 @@ impl Core {
         }
     }
 
-    /// What keeps the core from its rest.
-    fn restless(&self, now: Time) -> Option<String> {
+    /// The reason why the core is not at rest. After a while, what only an initiator can bring to an end is none.
+    fn restless(&self, cx: &Context<'_>) -> Option<String> {
+        let now = self.time(cx);
+        let is_patient = self.resting.as_ref().is_some_and(|resting| cx.now() - resting.began < PEER_PATIENCE);
         let own = [
             (self.lifecycle.is_stopping(), "the server stops"),
-            (self.tasks.len() > 0, "a task has not ended"),
+            (self.tasks.any(|task| is_patient || !task.waits_for_initiator()), "a task has not ended"),
             (!self.barriers.is_empty(), "something waits for the end of tasks"),
             (self.lifecycle.is_removing(), "a disk is being removed"),
-            (self.host_requests.are_waiting(), "a login waits for its host"),
         ];
         let is_young = |conn: &Conn| conn.login.as_ref().is_some_and(|login| now - login.began() < LOGIN_PATIENCE);
         let of_session = |key: &SessionKey| {
@@ -110,7 +118,7 @@ impl Core {
         };
         // Tasks end with a response of their session, so the session knows more.
         let keys = self.connections.sessions_where(|_| true);
-        let of_sessions = keys.iter().find_map(of_session);
+        let of_sessions = if is_patient { keys.iter().find_map(of_session) } else { None };
         of_sessions
             .or_else(|| own.into_iter().find_map(|(holds, why)| holds.then(|| why.to_owned())))
             .or_else(|| self.connections.any(is_young).then(|| "a login has not ended".to_owned()))
@@ -137,7 +145,11 @@ impl Core {
 
     /// A session with its sockets; `None` when another process cannot go on with it.
     fn leave_session(&self, cx: &Context<'_>, key: SessionKey) -> Option<LeftSession> {
-        let (mut value, ids) = self.connections.session(key)?.hand_over();
+        let session = self.connections.session(key)?;
+        if session.restless().is_some() {
+            return None;
+        }
+        let (mut value, ids) = session.hand_over();
         let mut sockets = Vec::new();
         for (connection, id) in value.connections.iter_mut().zip(&ids) {
             let conn = self.connections.get(*id)?;
@@ -162,6 +174,8 @@ impl Core {
     ) {
         self.mesh.send_to_others(|| CoreMessage::GoOn(Arc::clone(mark), reasons.clone()));
         self.go_on(cx, mark, reasons.as_ref());
+        // Questions have waited.
+        self.apply_updates(cx);
     }
 
     pub(super) fn go_on(&mut self, cx: &mut Context<'_>, mark: &Arc<RestMark>, reasons: Option<&Sender<Vec<String>>>) {
@@ -170,7 +184,7 @@ impl Core {
             return;
         }
         if let Some(reasons) = reasons {
-            let _ = reasons.send(self.restless(self.time(cx)).into_iter().collect());
+            let _ = reasons.send(self.restless(cx).into_iter().collect());
         }
         self.resting = None;
         cx.hold_accepting(false);

@@ -115,3 +115,22 @@ fn there_is_one_standstill_at_a_time() {
     let mut initiator = Initiator::attach(&target, Port::A);
     initiator.read(0, 0, 8).good();
 }
+
+#[test]
+fn initiators_that_do_not_bring_what_they_owe_keep_no_other_from_going_on() {
+    let stores = [memory()];
+    let old = on_cores(1, &stores, Vec::new());
+    let mut honest = Initiator::attach(&old, Port::A);
+    let mut owes_data = Initiator::attach(&old, Port::B);
+    // Longer than what comes unasked.
+    owes_data.start_write(0, 0, blocks(1024, 1), 0);
+    owes_data.round_trip();
+    let mut standstill = old.control.stand_still(LIMIT).unwrap();
+    let left = left(&mut standstill);
+    assert_eq!((left.len(), standstill.lost()), (1, 1));
+    let new = on_cores(1, &stores, left);
+    standstill.taken();
+    old.end().unwrap();
+    honest.read(0, 0, 8).good();
+    new.stop().unwrap();
+}

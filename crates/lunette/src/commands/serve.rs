@@ -305,7 +305,9 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
         let what = control_plane.clone().map(What::Changing).or(fixed.map(What::Fixed));
         if let Some(what) = what {
             let leaving = Leaving::new(control, what, doors, event_loop);
-            handover::open(leaving).map_err(Failure::other)?;
+            if let Err(error) = handover::open(leaving) {
+                tracing::warn!(%error, "lunette upgrade cannot reach this process");
+            }
         }
         let told = health.clone();
         let reload = move || {

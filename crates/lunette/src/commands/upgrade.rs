@@ -8,8 +8,8 @@ use crate::server::handover::{Outcome, ask, servers};
 
 /// Let the installed program take the place of a running server; sessions go on
 ///
-/// The server starts the program that has its path now, with its arguments. So this is for a new build, and for settings
-/// that a running server cannot change. When the new process cannot take over, the old one goes on.
+/// The server starts the program that has its path now, with its arguments. So this is for a new build, and for
+/// settings that a running server cannot change. When the new process cannot take over, the old one goes on.
 ///
 /// Exit codes: 0 taken over; 1 the server goes on as it was; 2 usage.
 #[derive(Args)]
@@ -17,17 +17,20 @@ pub(crate) struct Arguments {
     /// The server's process; not needed where one runs
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
+    /// Do nothing if the program at the server's path is the one that runs
+    #[arg(long)]
+    if_replaced: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let outcome = ask(arguments.pid.map_or_else(only, Ok)?)?;
+    let outcome = ask(arguments.pid.map_or_else(only, Ok)?, arguments.if_replaced)?;
     match &outcome {
         Outcome::Refused { reason } => Err(Failure::other(format!("the server goes on as it was: {reason}"))),
-        Outcome::Taken { .. } if arguments.json => output::json(&outcome),
-        Outcome::Taken { .. } => output::line(&outcome),
+        Outcome::Taken { .. } | Outcome::NotReplaced if arguments.json => output::json(&outcome),
+        Outcome::Taken { .. } | Outcome::NotReplaced => output::line(&outcome),
     }
 }
 

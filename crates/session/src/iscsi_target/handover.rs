@@ -1,7 +1,7 @@
 //! Sessions at a standstill as values of `lunette-handover`, and back: what their parts have in common.
 //!
-//! A session [comes to rest](super::Session::come_to_rest) before it is handed over. Each part of it that has a state translates
-//! that in a file of its own, named `handover.rs`. What is empty at a standstill is not in the value.
+//! A session [comes to rest](super::Session::come_to_rest) before it is handed over. Each part of it that has a state
+//! translates that in a file of its own, named `handover.rs`. A part that is empty at a standstill is not in the value.
 
 use std::ops::RangeInclusive;
 
@@ -22,7 +22,7 @@ pub enum InheritError {
     /// The target is not served any more, or does not admit the initiator.
     #[error("its target does not admit it any more")]
     NotAdmitted,
-    /// There are too many sessions.
+    /// The server has too many sessions.
     #[error("there are too many sessions")]
     TooMany,
     /// The value contradicts itself.

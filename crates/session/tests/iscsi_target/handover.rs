@@ -3,6 +3,7 @@
 use lunette_pdu::{InitiatorTaskTag, ScsiCommand, SnackRequest, SnackType, TargetPdu};
 use lunette_session::iscsi_target::InheritError;
 use lunette_session::keys::Offer;
+use lunette_session::limits::MAX_RESTING_BYTES;
 
 use crate::harness::{
     INITIATOR, Peer, Setup, TARGET, command, data_out, node, nop_out, only, pattern, read, snack, text, text_request,
@@ -152,4 +153,25 @@ fn a_negotiation_holds_a_standstill_up_until_its_end() {
     peer.text(lunette_pdu::TextRequest { ttt: response.ttt, ..text_request(1) }, &half[4..]);
     assert!(matches!(peer.next().pdu, TargetPdu::TextResponse(_)));
     to_the_same_targets(&mut peer);
+}
+
+#[test]
+fn a_connection_that_has_kept_all_it_may_goes_on() {
+    let mut peer = Peer::logged_in(Setup::default());
+    let data = pattern(8000);
+    let pings = (MAX_RESTING_BYTES / data.len()) as u32 + 10;
+    peer.driver.come_to_rest();
+    for itt in 0..pings {
+        peer.nop_out(nop_out(itt), &data);
+    }
+    peer.silence();
+    assert!(!peer.driver.wants_input() && peer.driver.unread() > 0, "it keeps no more");
+    peer.driver.go_on();
+    for _ in 0..pings {
+        peer.driver.pump();
+        peer.collect();
+        assert_eq!(peer.nop_in().1, data);
+    }
+    peer.silence();
+    assert_eq!(peer.driver.unread(), 0);
 }

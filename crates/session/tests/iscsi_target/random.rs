@@ -31,7 +31,7 @@ enum Step {
     Reads(bool),
     /// The target begins no request any more.
     ComeToRest,
-    /// It goes on.
+    /// The target goes on.
     GoOn,
     /// Another process goes on, if the session is at a standstill.
     HandOver,

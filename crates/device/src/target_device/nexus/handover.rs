@@ -1,4 +1,4 @@
-//! What a nexus leaves to the process that takes its place.
+//! The state that a nexus leaves to the process that takes its place.
 //!
 //! | field of an `I_T_L` nexus | where the successor has it from |
 //! |---|---|
@@ -35,7 +35,7 @@ use crate::unit::itl_nexus::ItlNexus;
 const RMB: [&str; 2] = ["fixed", "removable"];
 
 impl Nexus {
-    /// What the nexus leaves to its successor: what its initiator has yet to hear of each unit.
+    /// The state for its successor: the news of each unit that its initiator has yet to hear.
     pub fn handover(&self) -> handover::Nexus {
         let units = self.state.itl_nexuses();
         handover::Nexus { units: units.iter().map(|itl| self.seen(itl)).collect() }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::fixture::{Fixture, Medium, THIN, TestState, cdb, name};
 use crate::handover::Successor;
 
-/// What happens to a unit.
+/// The events of a unit.
 #[derive(Debug, Clone)]
 enum Event {
     Command {

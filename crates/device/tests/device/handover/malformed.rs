@@ -1,4 +1,4 @@
-//! What no predecessor leaves is refused, and never a panic.
+//! A state that no predecessor leaves is refused, and never a panic.
 
 use lunette_handover::{ByteBuf, CopyResult, SeenUnit, Target, Token, Unit};
 use proptest::prelude::*;

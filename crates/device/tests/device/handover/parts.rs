@@ -1,4 +1,4 @@
-//! What of a unit goes over to its successor, part by part.
+//! The parts of a unit that go over to its successor, one by one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

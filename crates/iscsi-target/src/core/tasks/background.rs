@@ -28,6 +28,8 @@ pub(super) struct Background {
     /// Tasks that wait until those of others have ended, and that the core does not know of yet.
     aborting: Vec<Aborting>,
     awaited: AwaitedRequests,
+    /// Answers of stores that came while the core was at rest.
+    kept: Vec<(u64, Outcome)>,
     /// When the core last looked here.
     now: Instant,
 }
@@ -58,6 +60,7 @@ impl Background {
             pausing: Vec::new(),
             aborting: Vec::new(),
             awaited: AwaitedRequests::default(),
+            kept: Vec::new(),
             now,
         }
     }
@@ -74,7 +77,21 @@ impl Background {
 
     /// Whether a task can go on at once.
     pub(super) fn is_due(&self) -> bool {
-        !self.is_idle() && !self.completions.is_empty()
+        !self.is_idle() && (!self.completions.is_empty() || !self.kept.is_empty())
+    }
+
+    /// Lets no task go on, but takes what stores answer. Tells whether all have.
+    pub(super) fn rest(&mut self) -> bool {
+        let before = self.kept.len();
+        self.completions.drain_to(&mut self.kept);
+        for (tag, _) in &self.kept[before..] {
+            let key = Key::from_u64(*tag);
+            self.awaited.end(key);
+            if let Some(working) = self.tasks.get_mut(key) {
+                working.at_work = None;
+            }
+        }
+        self.tasks.iter().all(|(_, working)| working.at_work.is_none())
     }
 
     pub(super) fn begin(&mut self, task: BackgroundTask, files: &Files, buffers: &BufferQueue) {
@@ -91,7 +108,7 @@ impl Background {
         if self.is_idle() {
             return;
         }
-        let mut outcomes = Vec::new();
+        let mut outcomes = std::mem::take(&mut self.kept);
         self.completions.drain_to(&mut outcomes);
         let mut inputs = Vec::new();
         for (tag, outcome) in outcomes {

@@ -384,6 +384,11 @@ impl TaskRunner {
         self.background.step_all(now, stops, &self.files, buffers);
     }
 
+    /// Lets no background work go on. Tells whether no store works for any.
+    pub(super) fn rest_in_background(&mut self) -> bool {
+        self.background.rest()
+    }
+
     /// The tasks that background work wants to end since the last call.
     pub(super) fn take_aborting(&mut self) -> Vec<Aborting> {
         self.background.take_aborting()

@@ -1,9 +1,10 @@
-//! The place where a running server is asked for a handover: a Unix socket in the abstract namespace, with the number of
-//! the process in its name. Root and the user of the process may ask.
+//! The place where a running server is asked for a handover: a Unix socket in the abstract namespace.
+//!
+//! The number of the process is in its name. Root and the user of the process may ask.
 
 use std::fmt;
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process;
@@ -14,11 +15,24 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use super::leaving::Leaving;
+use super::leaving::{Leaving, program_was_replaced};
 use crate::failure::Failure;
 
-/// What the names of the sockets begin with.
+/// The beginning of the names of the sockets.
 const PREFIX: &str = "lunette/";
+
+/// The questions of a client.
+const ALWAYS: &str = "hand over";
+const IF_REPLACED: &str = "hand over if the program was replaced";
+
+/// The most bytes of a question.
+const MAX_QUESTION_BYTES: u64 = 100;
+
+/// The pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The time that a client has to ask.
+const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The time that a handover may take, all its limits together.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -29,7 +43,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) enum Outcome {
     /// Another process has the sessions.
     Taken {
-        /// Its number.
+        /// The number of the process.
         pid: u32,
         /// The sessions that go on.
         sessions: usize,
@@ -38,6 +52,8 @@ pub(crate) enum Outcome {
         /// The longest pause that an initiator has noticed, in microseconds.
         pause_us: u64,
     },
+    /// The program was not replaced, and everything goes on as it was.
+    NotReplaced,
     /// Everything goes on as it was.
     Refused {
         /// Why.
@@ -53,6 +69,7 @@ impl fmt::Display for Outcome {
                 write!(f, "process {pid} goes on with {sessions} sessions after a pause of {pause_ms} ms")?;
                 if *lost > 0 { write!(f, "; {lost} sessions have ended") } else { Ok(()) }
             }
+            Self::NotReplaced => f.write_str("the program is the one that runs; the server goes on as it was"),
             Self::Refused { reason } => f.write_str(reason),
         }
     }
@@ -66,20 +83,34 @@ fn address(pid: u32) -> io::Result<SocketAddr> {
 pub(crate) fn open(leaving: Leaving) -> io::Result<()> {
     let listener = UnixListener::bind_addr(&address(process::id())?)?;
     let answer = move || {
-        for stream in listener.incoming().flatten() {
-            answer(&stream, &leaving);
+        for stream in listener.incoming() {
+            match stream {
+                Ok(stream) => answer(&stream, &leaving),
+                // Descriptors may be short for a while.
+                Err(_) => thread::sleep(ACCEPT_PAUSE),
+            }
         }
     };
     thread::Builder::new().name("lunette-handover".into()).spawn(answer).map(drop)
 }
 
-fn answer(mut stream: &UnixStream, leaving: &Leaving) {
+fn answer(stream: &UnixStream, leaving: &Leaving) {
     let may_ask = socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
     if !may_ask {
-        return tracing::warn!("another user has asked for a handover");
+        return tracing::debug!("another user has asked for a handover");
     }
-    let outcome = leaving.hand_over();
-    let mut line = serde_json::to_vec(&outcome).unwrap_or_default();
+    let finish = |outcome: &Outcome| finish(stream, outcome);
+    match question(stream).as_deref() {
+        Ok(ALWAYS) => leaving.hand_over(finish),
+        Ok(IF_REPLACED) if program_was_replaced() => leaving.hand_over(finish),
+        Ok(IF_REPLACED) => finish(&Outcome::NotReplaced),
+        _ => {}
+    }
+}
+
+/// Tells how a handover has ended. This process ends if another one has everything.
+fn finish(mut stream: &UnixStream, outcome: &Outcome) {
+    let mut line = serde_json::to_vec(outcome).unwrap_or_default();
     line.push(b'\n');
     // Whoever has asked may have gone.
     let _ = stream.write_all(&line);
@@ -89,10 +120,22 @@ fn answer(mut stream: &UnixStream, leaving: &Leaving) {
     }
 }
 
+fn question(stream: &UnixStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(ASK_LIMIT))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(MAX_QUESTION_BYTES)).read_line(&mut line)?;
+    Ok(line.trim_end().to_owned())
+}
+
 /// Asks a server for a handover, and waits for its end.
-pub(crate) fn ask(pid: u32) -> Result<Outcome, Failure> {
+pub(crate) fn ask(pid: u32, if_replaced: bool) -> Result<Outcome, Failure> {
     let failed = |error: io::Error| Failure::other(format!("process {pid} does not answer: {error}"));
-    let stream = address(pid).and_then(|address| UnixStream::connect_addr(&address)).map_err(failed)?;
+    let mut stream = address(pid).and_then(|address| UnixStream::connect_addr(&address)).map_err(failed)?;
+    if !is_of(&stream, pid) {
+        return Err(Failure::other(format!("another process than {pid} answers for it")));
+    }
+    let question = if if_replaced { IF_REPLACED } else { ALWAYS };
+    stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
     stream.set_read_timeout(Some(LIMIT)).map_err(failed)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).map_err(failed)?;
@@ -106,5 +149,13 @@ pub(crate) fn servers() -> io::Result<Vec<u32>> {
     let mut pids: Vec<u32> = sockets.lines().filter_map(pid).collect();
     pids.sort_unstable();
     pids.dedup();
+    // Any user may choose such a name.
+    let listens = |pid: &u32| UnixStream::connect_addr(&address(*pid)?).map(|stream| is_of(&stream, *pid));
+    pids.retain(|pid| listens(pid).unwrap_or(false));
     Ok(pids)
+}
+
+/// Whether the process of that number listens at the other end.
+fn is_of(stream: &UnixStream, pid: u32) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()) == Ok(pid))
 }

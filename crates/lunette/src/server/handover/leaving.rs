@@ -4,12 +4,13 @@ use std::env;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use lunette_api::Duplicate;
-use lunette_handover::{Channel, ChannelError, Handover, Memory, MemoryDisk, Message};
+use lunette_handover::{Channel, ChannelError, Handover, Memory, MemoryDisk, Message, Unit};
 use lunette_store::{FileStore, LeavingMemory, MemoryStore, Store as _};
 use lunette_target::{Control, Standstill};
 
@@ -25,16 +26,22 @@ use crate::systemd;
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The time that tasks have to end. Initiators wait meanwhile.
-const STANDSTILL_LIMIT: Duration = Duration::from_secs(2);
+const STANDSTILL_LIMIT: Duration = Duration::from_secs(1);
 
-/// The time that the successor has to open everything. Initiators wait meanwhile.
-const TAKE_LIMIT: Duration = Duration::from_secs(10);
+/// The time that the successor has to open everything. Initiators wait meanwhile; the pings of some have 5 s.
+const TAKE_LIMIT: Duration = Duration::from_secs(3);
 
-/// What is served, wherever it is kept.
+/// The time that a successor has to end which is not wanted any more.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// The interval at which it is looked whether it has.
+const END_LOOK: Duration = Duration::from_millis(2);
+
+/// The served objects, wherever they are kept.
 pub(crate) enum What {
-    /// It can be changed.
+    /// Objects that can be changed.
     Changing(ControlPlane),
-    /// It stays as it was at the start.
+    /// Objects that stay as they were at the start.
     Fixed(Box<(Config, Served)>),
 }
 
@@ -57,7 +64,7 @@ struct LeftDisks {
 }
 
 impl Drop for LeftDisks {
-    /// They stay: no other process has taken them.
+    /// The disks stay: no other process has taken them.
     fn drop(&mut self) {
         self.files.iter().for_each(|file| file.stay());
         if let Some(memory) = self.memory.take() {
@@ -82,20 +89,21 @@ impl Leaving {
         Self { control, what, doors, event_loop, one_at_a_time: Mutex::default() }
     }
 
-    /// Starts a successor and leaves everything to it. After [`Outcome::Taken`] this process is to end at once: nothing
-    /// that it holds is its own any more.
-    pub(crate) fn hand_over(&self) -> Outcome {
+    /// Starts a successor and leaves everything to it, and tells `finish` what came of it before anything else can
+    /// change. After [`Outcome::Taken`] that is to end this process: nothing that it holds is its own any more.
+    pub(crate) fn hand_over(&self, finish: impl Fn(&Outcome)) {
         let _only = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         let result = match &self.what {
             What::Changing(control_plane) => {
-                control_plane.while_nothing_changes(|config, served| self.hand_over_all(config, served))
+                let hand_over = |config: &Config, served: &Served| self.hand_over_all(config, served).inspect(&finish);
+                control_plane.while_nothing_changes(hand_over)
             }
-            What::Fixed(fixed) => self.hand_over_all(&fixed.0, &fixed.1),
+            What::Fixed(fixed) => self.hand_over_all(&fixed.0, &fixed.1).inspect(&finish),
         };
-        result.unwrap_or_else(|reason| {
+        if let Err(reason) = result {
             tracing::error!("the handover has failed, and everything goes on: {reason}");
-            Outcome::Refused { reason }
-        })
+            finish(&Outcome::Refused { reason });
+        }
     }
 
     fn hand_over_all(&self, config: &Config, served: &Served) -> Result<Outcome, String> {
@@ -104,9 +112,11 @@ impl Leaving {
         let mut child =
             start_successor(&theirs).map_err(|error| format!("the successor cannot be started: {error}"))?;
         drop(theirs);
-        let outcome = self.hand_over_to(&ours, served, child.id());
-        if outcome.is_err() {
-            end(&mut child);
+        let outcome = self.hand_over_to(&ours, served, &mut child);
+        match &outcome {
+            // The successor waits for the end of this process, and takes that of the way for it.
+            Ok(_) => std::mem::forget(ours),
+            Err(_) => end(&mut child),
         }
         outcome
     }
@@ -115,6 +125,12 @@ impl Leaving {
     fn check(&self, config: &Config, served: &Served) -> Result<(), String> {
         if let Some(why) = self.event_loop {
             return Err(why.into());
+        }
+        if process::id() == 1 {
+            return Err("this process is the first of its container, which ends with it; restart that instead".into());
+        }
+        if !config.datagram_portals().is_empty() {
+            return Err("the sockets of ecl do not go to another process; restart the server instead".into());
         }
         if config.targets.iter().any(|target| target.luns.iter().any(|entry| entry.is_given)) {
             return Err("initiators of templates have disks that end with this process; restart it instead".into());
@@ -127,8 +143,8 @@ impl Leaving {
         Ok(())
     }
 
-    fn hand_over_to(&self, successor: &Channel, served: &Served, pid: u32) -> Result<Outcome, String> {
-        let told = |error: ChannelError| format!("the successor does not take over: {error}");
+    fn hand_over_to(&self, successor: &Channel, served: &Served, child: &mut Child) -> Result<Outcome, String> {
+        let pid = child.id();
         successor.set_timeout(Some(START_LIMIT)).map_err(|error| error.to_string())?;
         expect(successor, |message| matches!(message, Message::Ready))?;
         let memory: Vec<_> = served.memory_disks().collect();
@@ -148,8 +164,12 @@ impl Leaving {
         let (value, descriptors) = self.value(served, &standstill, &sessions, &left, &memory)?;
         let bytes = value.encode().map_err(|error| error.to_string())?;
         successor.set_timeout(Some(TAKE_LIMIT)).map_err(|error| error.to_string())?;
-        successor.send_state(&bytes, &descriptors.0).map_err(told)?;
-        taken(successor)?;
+        let sent = successor.send_state(&bytes, &descriptors.0).map_err(|error| refusal(&error));
+        if let Err(why) = sent.and_then(|()| taken(successor)) {
+            // First of all: it may have the state file open, and hold its lock.
+            end(child);
+            return Err(why);
+        }
         // From here on nothing is this process's own: what would take it back is forgotten.
         let outcome = Outcome::Taken {
             pid,
@@ -211,7 +231,8 @@ impl Leaving {
         }
         for (name, target) in &served.targets {
             value.targets.push(target.device.handover());
-            value.units.extend(target.disks.values().map(|disk| disk.unit.handover(name)));
+            let unit = |disk: &Disk| Unit { medium: medium(disk), ..disk.unit.handover(name) };
+            value.units.extend(target.disks.values().map(unit));
         }
         Ok((value, descriptors))
     }
@@ -257,22 +278,44 @@ fn check_disk(disk: &Disk) -> Result<(), String> {
     Err(format!("{name}: only files, block devices and memory go to another process; restart the server instead"))
 }
 
+/// The variables by which the service manager tells this process alone about itself.
+const OWN_VARIABLES: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
+
+/// The blocks of a disk by their medium, for a comparison: another medium at the same place is another disk.
+pub(super) fn medium(disk: &Disk) -> String {
+    let Some(opened) = disk.store.opened() else { return String::new() };
+    let place = match (opened.plain_file(), opened.memory()) {
+        (Some(file), _) => format!("{:?}", file.identity()),
+        (None, Some(memory)) => format!("memory of {} bytes", memory.geometry().len_bytes),
+        (None, None) => disk.entry.disk.to_string(),
+    };
+    format!("{place}, blocks of {} bytes, {:?}", disk.unit.block_size(), disk.entry.provisioning)
+}
+
 /// Starts the program that has the place of this one now, with the same arguments.
 fn start_successor(way: &Channel) -> io::Result<Child> {
     let way = way.as_fd().try_clone_to_owned()?;
-    Command::new(program()?).args(env::args_os().skip(1)).env(VARIABLE, "1").stdin(Stdio::from(way)).spawn()
+    let mut command = Command::new(program()?.0);
+    for variable in OWN_VARIABLES {
+        command.env_remove(variable);
+    }
+    command.args(env::args_os().skip(1)).env(VARIABLE, "1").stdin(Stdio::from(way)).spawn()
 }
 
-/// The path of this program, at which a package may have put another one.
-fn program() -> io::Result<PathBuf> {
+/// Whether another program has the path of this one.
+pub(super) fn program_was_replaced() -> bool {
+    program().is_ok_and(|(_, was_replaced)| was_replaced)
+}
+
+/// The path of this program, and whether a package has put another one there.
+fn program() -> io::Result<(PathBuf, bool)> {
     let path = env::current_exe()?;
     // The system's mark of a file that was replaced.
     let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
-    Ok(replaced.map_or_else(|| path.clone(), PathBuf::from))
+    Ok((replaced.map_or_else(|| path.clone(), PathBuf::from), replaced.is_some()))
 }
 
-/// Waits for the word of the successor. When it comes too late, the way in is closed first: so either it is there, or it
-/// can never come.
+/// Waits for the word of the successor. When it is late, the way in is closed first: so it is there, or never comes.
 fn taken(successor: &Channel) -> Result<(), String> {
     match successor.receive() {
         Ok(Message::Taken) => return Ok(()),
@@ -292,13 +335,20 @@ fn expect(successor: &Channel, is_it: impl Fn(&Message) -> bool) -> Result<(), S
         Ok(message) if is_it(&message) => Ok(()),
         Ok(Message::Refused(why)) => Err(format!("the successor does not take over: {why}")),
         Ok(_) => Err("the successor says what is not expected".into()),
-        Err(error) => Err(format!("the successor does not take over: {error}")),
+        Err(error) => Err(refusal(&error)),
     }
 }
 
-/// Ends a successor that has not taken over.
+/// Ends a successor that has not taken over. One that hangs in the system is not waited for.
 fn end(child: &mut Child) {
     // It may have ended by itself.
     let _ = child.kill();
-    let _ = child.wait();
+    let limit = Instant::now() + END_LIMIT;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < limit {
+        thread::sleep(END_LOOK);
+    }
+}
+
+fn refusal(error: &ChannelError) -> String {
+    format!("the successor does not take over: {error}")
 }

@@ -14,17 +14,22 @@ use lunette_store::{LeftMemory, MemoryStore, left_files, own_left_files};
 use lunette_target::LeftSession;
 
 use super::VARIABLE;
-use crate::config::Config;
-use crate::disks::Opened;
-use crate::disks::memory;
+use super::leaving::medium;
+use crate::config::{Config, LunEntry};
+use crate::disks::memory::{self, Memory};
+use crate::disks::{Opened, Place};
 use crate::failure::Failure;
 use crate::server::reload::Spares;
 use crate::server::served::Served;
 use crate::server::unit::Disk;
+use crate::size::Size;
 use crate::systemd::Sockets;
 
-/// The time that the predecessor has to come to a standstill, once this process is ready.
-const STATE_LIMIT: Duration = Duration::from_secs(30);
+/// The time that the predecessor has to move its memory and to come to a standstill, once this process is ready.
+const STATE_LIMIT: Duration = Duration::from_mins(10);
+
+/// The time that disks have which are not open. They are served when they answer.
+const OPEN_LIMIT: Duration = Duration::from_millis(500);
 
 /// The time that the predecessor has to end, once this process has taken the sessions.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -88,7 +93,7 @@ impl Predecessor {
     }
 }
 
-/// What the predecessor has left.
+/// The state and the descriptors of the predecessor.
 pub(crate) struct Left {
     value: Handover,
     /// `None` where one was taken.
@@ -133,13 +138,19 @@ impl Left {
                 let entry = target.and_then(|target| target.luns.iter().find(|entry| entry.number == disk.lun));
                 let opened = memory::opened(store);
                 if let Some(entry) = entry {
+                    if !is_memory(entry, disk.len_bytes) {
+                        let (lun, target) = (disk.lun, &disk.target);
+                        return Err(Failure::disk(format!(
+                            "LUN {lun} of {target} was memory, whose bytes would be lost with another disk in its place"
+                        )));
+                    }
                     spares.put_left(&disk.target, entry, &opened);
                 }
                 held.push(opened);
             }
             self.memory = Some(left);
         }
-        let served = Served::open_within(config, None, &mut spares)?;
+        let served = Served::open_within(config, Some(OPEN_LIMIT), &mut spares)?;
         self.inherit(&served)?;
         Ok(served)
     }
@@ -156,6 +167,13 @@ impl Left {
                     let (number, place) = (disk.entry.number, &disk.entry.disk.place);
                     return Err(Failure::disk(format!(
                         "LUN {number} of {name}: {place} cannot be opened by this process"
+                    )));
+                }
+                let (before, now) = (&unit.medium, medium(disk));
+                if disk.is_open() && !before.is_empty() && *before != now {
+                    let number = disk.entry.number;
+                    return Err(Failure::disk(format!(
+                        "LUN {number} of {name} is another disk than before ({before}; now {now}); restart the server instead"
                     )));
                 }
                 disk.unit.inherit(unit).map_err(Failure::other)?;
@@ -182,4 +200,9 @@ impl Left {
     pub(crate) fn version(&self) -> &str {
         &self.value.version
     }
+}
+
+/// Whether an entry is for memory of that length, and nothing else.
+fn is_memory(entry: &LunEntry, len_bytes: u64) -> bool {
+    entry.disk.keys.is_none() && entry.disk.place == Place::Memory(Memory(Size(len_bytes)))
 }

@@ -60,7 +60,10 @@ impl ConnectionMut<'_> {
             Some(resting) if !full.is_needed_for_rest(bhs, resting.keeps_nothing(), &mut cx) => Expect::Kept,
             _ => full.header(bhs, receiver.ahs(), &mut cx)?,
         };
-        full.shorten_receive_limit(sender.acknowledged());
+        // What is kept was sent before the initiator knew of a shorter one.
+        if resting.is_none() {
+            full.shorten_receive_limit(sender.acknowledged());
+        }
         if matches!(expect, Expect::Text(_) | Expect::Ping(_) | Expect::Command(_) | Expect::Kept) {
             segment.resize(bhs.data_segment_len(), 0);
         }

@@ -7,6 +7,7 @@
 //! order, but only those that have no order among requests.
 
 use super::{Connection, ConnectionMut, Phase};
+use crate::iscsi_target::event::CloseReason;
 use crate::iscsi_target::expect::Expect;
 use crate::limits::MAX_RESTING_BYTES;
 use crate::markers::MarkedReceiver;
@@ -44,9 +45,11 @@ impl Connection {
         if let Some(resting) = &mut self.resting {
             resting.ends = true;
         }
+        // Its answer may have come meanwhile.
+        self.deadline.take_if(|(_, reason)| *reason == CloseReason::PingTimeout);
     }
 
-    /// What keeps it from a standstill.
+    /// The reason why it is not at rest.
     pub(in crate::iscsi_target) fn restless(&self) -> Option<&'static str> {
         let Phase::FullFeature(full) = &self.phase else { return Some("a connection is being ended") };
         let is_within = self.receiver.stage() == Stage::Data && !matches!(self.expect, Expect::Kept);
@@ -71,7 +74,7 @@ impl Connection {
     }
 
     pub(super) fn keeps_too_much(&self) -> bool {
-        self.resting.as_ref().is_some_and(|resting| resting.kept.len() > MAX_RESTING_BYTES)
+        self.resting.as_ref().is_some_and(|resting| !resting.ends && resting.kept.len() > MAX_RESTING_BYTES)
     }
 }
 

@@ -30,7 +30,7 @@ impl FullFeature {
         is_awaited
     }
 
-    /// What keeps the connection from a standstill.
+    /// The reason why the connection is not at rest.
     pub(crate) fn restless(&self) -> Option<&'static str> {
         let all = [
             (self.numbering.has_early(), "a request waits for others that have not come"),

@@ -37,7 +37,7 @@ impl<H: Copy + PartialEq> Session<H> {
         self.comes_to_rest
     }
 
-    /// What keeps it from a standstill, if anything does.
+    /// The reason why it is not at rest, if it is not.
     pub fn restless(&self) -> Option<&'static str> {
         let restless = |member: &Member<H>| match (&member.state, &member.connection) {
             (State::Served(_), Some(connection)) => connection.restless(),

@@ -182,7 +182,7 @@ impl Driver {
         self.pump();
     }
 
-    /// What keeps the session from a standstill.
+    /// The reason why the session is not at rest.
     pub(crate) fn restless(&self) -> Option<&'static str> {
         self.in_session(|session, _| session.restless())
     }

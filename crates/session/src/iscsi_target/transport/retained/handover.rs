@@ -1,4 +1,4 @@
-//! What may have to be sent again, as a value.
+//! PDUs that may have to be sent again, as a value.
 
 use lunette_buffer::Payload;
 use lunette_handover::{ByteBuf, Sent};
