@@ -7,8 +7,8 @@
 //! | 3 | ends when it reads [`Taken`](Message::Taken) | goes on from the moment at which it was written |
 //!
 //! The word *taken* is one byte in a socket, and the kernel delivers it or not. A predecessor that does not want to
-//! wait any longer [closes its way in](Channel::refuse_more): then it finds the byte, or the successor's write fails. So one
-//! of the two owns the sessions, and never both.
+//! wait any longer [closes its way in](Channel::refuse_more): then it finds the byte, or the successor's write fails.
+//! So one of the two owns the sessions, and never both.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

@@ -1,6 +1,7 @@
 //! Portals, sessions and devices on a reactor: the target as a whole.
 //!
-//! Layer 4: over buffer, device, ecl, ecl-endpoint, handover, pdu, reactor, scsi, session, state, store, tls; under lunette.
+//! Layer 4: over buffer, device, ecl, ecl-endpoint, handover, pdu, reactor, scsi, session, state, store, tls;
+//! under lunette.
 //!
 //! The crates below know nothing of each other: `reactor` moves bytes, `session` speaks iSCSI, `device` speaks SCSI,
 //! `store` keeps blocks. This crate passes the results of one to the next.
