@@ -9,7 +9,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -36,6 +36,12 @@ const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The time that a handover may take, all its limits together.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// The time that a new process has until it can be asked in its turn.
+const DOOR_LIMIT: Duration = Duration::from_secs(5);
+
+/// The interval at which it is looked whether it can.
+const DOOR_LOOK: Duration = Duration::from_millis(5);
 
 /// How a handover has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,7 +145,26 @@ pub(crate) fn ask(pid: u32, if_replaced: bool) -> Result<Outcome, Failure> {
     stream.set_read_timeout(Some(LIMIT)).map_err(failed)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).map_err(failed)?;
-    serde_json::from_str(&line).map_err(|_| Failure::other(format!("process {pid} has ended, or says nothing known")))
+    let outcome = serde_json::from_str(&line);
+    let outcome = outcome.map_err(|_| Failure::other(format!("process {pid} has ended, or says nothing known")))?;
+    if let Outcome::Taken { pid, .. } = &outcome {
+        await_door(*pid);
+    }
+    Ok(outcome)
+}
+
+/// Waits until a new process can be asked in its turn.
+fn await_door(pid: u32) {
+    let limit = Instant::now() + DOOR_LIMIT;
+    while !listens(pid) && Instant::now() < limit {
+        thread::sleep(DOOR_LOOK);
+    }
+}
+
+/// Whether the process of that number can be asked.
+fn listens(pid: u32) -> bool {
+    let stream = address(pid).and_then(|address| UnixStream::connect_addr(&address));
+    stream.is_ok_and(|stream| is_of(&stream, pid))
 }
 
 /// The servers of this machine that can be asked.
@@ -150,8 +175,7 @@ pub(crate) fn servers() -> io::Result<Vec<u32>> {
     pids.sort_unstable();
     pids.dedup();
     // Any user may choose such a name.
-    let listens = |pid: &u32| UnixStream::connect_addr(&address(*pid)?).map(|stream| is_of(&stream, *pid));
-    pids.retain(|pid| listens(pid).unwrap_or(false));
+    pids.retain(|pid| listens(*pid));
     Ok(pids)
 }
 
