@@ -19,7 +19,7 @@ use lunette_initiator::stepped::{Dial, SteppedLoop};
 use lunette_initiator::{ClientTls, Error, Initiator, Options, Outcome, Portal, RandomBytes, Session, SessionError};
 use lunette_pdu::Isid;
 use lunette_reactor::{CarriedDatagram, DatagramFailure, DatagramPath, DatagramSocketId, Ecn};
-use lunette_scsi::Cdb;
+use lunette_scsi::{Cdb, Lun};
 
 use self::management::Asked;
 use self::reservations::{Change, Reservation};
@@ -57,6 +57,8 @@ enum Stage {
 enum Told {
     Ended(User, Outcome),
     Connected(usize),
+    /// A unit says that it was reset.
+    Reset(usize, Lun),
     /// A connection or a session was lost.
     Lost(SessionError),
     /// The session is over for good.
@@ -110,6 +112,10 @@ struct Client {
     tls: Option<ClientTls>,
     /// Whether its login or its logout is under way.
     is_busy: bool,
+    /// How often it was logged in.
+    connects: u32,
+    /// How often each unit has said that it was reset.
+    resets: BTreeMap<Lun, u32>,
 }
 
 pub(crate) struct Clients {

@@ -41,6 +41,10 @@ pub(crate) enum Happening {
     Kill,
     /// The target starts again.
     Start,
+    /// The target is to leave its sessions to another process.
+    HandOver,
+    /// The next step of the handover of that number is due.
+    HandOverStep(u64),
 }
 
 pub(crate) struct Env {

@@ -44,6 +44,10 @@ impl Freeze {
         }
     }
 
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self.0, State::None)
+    }
+
     /// Looks whether all stores have ended what they had begun. Tells whether that is news.
     pub(crate) fn look(&mut self, stores: &Stores, env: &mut Env) -> bool {
         let (freeze, units) = match std::mem::take(&mut self.0) {

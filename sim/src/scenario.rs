@@ -11,7 +11,7 @@ use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use lunette_session::{Authentication, ChapAlgorithms, Credentials, Secret, Timers};
 
 use crate::dice::Dice;
-use crate::fault::{self, Fault};
+use crate::fault::{self, Fault, FaultKind};
 use crate::frames::Format;
 use crate::{Setup, Transport};
 
@@ -103,6 +103,8 @@ pub(crate) struct Scenario {
     pub(crate) air: Air,
     pub(crate) load: Load,
     pub(crate) faults: Vec<Fault>,
+    /// How often the target is to leave its sessions to another process.
+    pub(crate) handovers: u32,
 }
 
 /// The name of an initiator.
@@ -134,7 +136,7 @@ impl Scenario {
             Transport::Ecl => fault::draw_of_datagrams(dice, load.commands, MAX_DATAGRAM_FAULTS),
         };
         let initiators = dice.pick(&[1, 1, 2, 3]);
-        Self {
+        let mut scenario = Self {
             transport: setup.transport,
             initiators,
             has_reader: initiators > 1 && dice.coin(),
@@ -148,7 +150,43 @@ impl Scenario {
             air: air(setup.transport, dice),
             load,
             faults,
+            handovers: dice.pick(&[0, 0, 1, 3]),
+        };
+        if scenario.handovers > 0 {
+            scenario.make_room_for_handovers(dice);
         }
+        scenario
+    }
+
+    /// A handover alone is no reason for anything that initiators notice, and in half of the runs there is no other
+    /// one. Most sessions can go over.
+    fn make_room_for_handovers(&mut self, dice: &mut Dice) {
+        if !dice.one_in(8) {
+            for interval in [&mut self.offers.marker_interval, &mut self.agrees.marker_interval] {
+                *interval = None;
+            }
+            self.format.marker_interval = None;
+            self.faults.retain(|fault| fault.kind != FaultKind::Marker);
+        }
+        if dice.coin() {
+            self.faults.clear();
+            self.load.stops = false;
+            self.air.kills = 0;
+            if dice.coin() {
+                self.load.manage = 0;
+            }
+        }
+    }
+
+    /// Whether nothing happens for which a session may be lost. A reset of the target ends sessions.
+    pub(crate) fn is_calm(&self) -> bool {
+        let stays = self.handovers == 0 || self.goes_over();
+        (self.faults.len(), self.load.manage, self.air.kills) == (0, 0, 0) && !self.load.stops && stays
+    }
+
+    /// Whether sessions can be left to another process.
+    pub(crate) fn goes_over(&self) -> bool {
+        self.transport == Transport::Tcp && self.format.marker_interval.is_none()
     }
 
     /// The authentication that the target wants, and its proof when the initiator wants one.
@@ -171,7 +209,7 @@ impl Scenario {
     /// The whole draw in a few lines.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{}, {} initiators, reader {:?}, {} cores, {:?} {:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
+            "{}, {} initiators, reader {:?}, {} cores, {:?} {:?} {:?} {:?}, {} handovers\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
             self.transport.word(),
             self.initiators,
             self.reader(),
@@ -180,6 +218,7 @@ impl Scenario {
             self.weather,
             self.air,
             self.load,
+            self.handovers,
             self.offers,
             self.agrees,
             self.chap,

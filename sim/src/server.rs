@@ -1,5 +1,7 @@
 //! The target as it ships, stepped under the virtual clock.
 
+mod handovers;
+
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -24,6 +26,7 @@ use crate::env::{Env, Happening};
 use crate::freezes::Freeze;
 use crate::scenario::{Scenario, TARGET, name};
 use crate::store::Stores;
+use handovers::{Handovers, Left};
 
 /// Data in flight that the target has memory for, of each core.
 const BUFFER_BYTES: usize = 16 << 20;
@@ -31,6 +34,8 @@ const BUFFER_BYTES: usize = 16 << 20;
 /// The number of a logical unit that comes and goes.
 const GUEST: u16 = 7;
 const GUEST_BYTES: u64 = 1 << 20;
+const GUEST_SERIAL: &str = "GUEST";
+const GUEST_BLOCK_LEN: u32 = 512;
 
 /// A lost target is started again after at most so long.
 const RESTART_US: u64 = 3_000_000;
@@ -45,6 +50,7 @@ pub(crate) struct Server {
     stopping: bool,
     /// How often it is still to be killed.
     kills: u32,
+    handovers: Handovers,
     /// The secret of its Reset packets.
     secret: [u8; 32],
     dice: Arc<Mutex<Dice>>,
@@ -71,6 +77,7 @@ impl Server {
             freezes: env.scenario.load.freezes,
             stopping: false,
             kills: env.scenario.air.kills,
+            handovers: Handovers::new(env.scenario.handovers),
             secret: env.dice.bytes(),
             dice,
         };
@@ -78,6 +85,7 @@ impl Server {
         server.plan(env);
         server.plan_freeze(env);
         server.plan_kill(env);
+        server.plan_handover(env);
         if env.scenario.load.stops {
             let at = env.now + env.dice.micros(0, 2_000_000);
             env.enter(at, Happening::Stop);
@@ -87,21 +95,21 @@ impl Server {
 
     /// Starts a target over the stores, as a process does.
     pub(crate) fn start(&mut self, stores: &Stores, env: &mut Env) {
-        let scenario = &env.scenario;
-        let device = Arc::new(TargetDevice::new(TARGET));
-        for (number, store) in stores.open(&scenario.load).into_iter().enumerate() {
-            let mut config = LogicalUnitConfig::new(store, format!("SIM{number}"));
-            config.block_size = scenario.load.block_len as u32;
-            let unit = LogicalUnit::new(config).map_err(|error| error.to_string());
-            let added = unit.and_then(|unit| {
-                device.add(lun(number as u16), Arc::new(unit)).map_err(|_| "the number is in use".to_owned())
-            });
-            if let Err(error) = added {
-                return env.fail(format!("no logical unit: {error}"));
-            }
+        match self.open(None, stores, env) {
+            Ok(running) => self.running = Some(running),
+            Err(why) => env.fail(why),
         }
-        let agrees = scenario.agrees.clone();
-        let cores = scenario.cores;
+    }
+
+    /// A target of its own over the stores, in the place of the one that has left something.
+    fn open(&self, left: Option<Left>, stores: &Stores, env: &mut Env) -> Result<Running, String> {
+        let (device, guest) = open_device(left.as_ref(), stores, &env.scenario)?;
+        let (mut agrees, mut cores) = (env.scenario.agrees.clone(), env.scenario.cores);
+        let mut inherited = Vec::new();
+        if let Some(left) = left {
+            (agrees, cores, inherited) = (left.agrees.clone(), env.dice.pick(&[1, 2, 3]), left.into_sessions());
+        }
+        let scenario = &env.scenario;
         let tls = env.certificates.as_ref().map(Certificates::portal);
         let config = ServerConfig {
             timers: scenario.timers,
@@ -110,16 +118,13 @@ impl Server {
             cores,
             datagram_portals: datagram_portals(scenario),
             datagrams: DatagramConfig { reset_secret: Some(ResetSecret::new(self.secret)), ..scenario.air.datagrams() },
+            inherited,
             ..ServerConfig::new(vec![portal(tls.clone())], vec![target(scenario, &device, &agrees)])
         };
-        match SteppedServer::bind(config, env.instant(), self.entropy()) {
-            Ok(stepped) => {
-                let stopped = vec![false; cores];
-                let (updates, freeze) = (Vec::new(), Freeze::default());
-                self.running = Some(Running { stepped, device, stopped, agrees, tls, guest: None, updates, freeze });
-            }
-            Err(error) => env.fail(format!("the target does not start: {error}")),
-        }
+        let stepped = SteppedServer::bind(config, env.instant(), self.entropy());
+        let stepped = stepped.map_err(|error| format!("the target does not start: {error}"))?;
+        let stopped = vec![false; cores];
+        Ok(Running { stepped, device, stopped, agrees, tls, guest, updates: Vec::new(), freeze: Freeze::default() })
     }
 
     fn entropy(&self) -> Entropy {
@@ -144,6 +149,7 @@ impl Server {
         let Some(running) = &self.running else { return false };
         let statistics = running.stepped.monitor().read();
         !self.stopping
+            && self.handovers.are_over()
             && (statistics.connections, statistics.sessions, statistics.tasks, statistics.suspended) == (0, 0, 0, 0)
             && running.stepped.associations() == 0
     }
@@ -161,8 +167,9 @@ impl Server {
     }
 
     pub(crate) fn accept(&mut self, stream: TcpStream) {
+        let Some(stream) = self.handovers.hold(stream) else { return };
         if let Some(running) = &mut self.running {
-            running.stepped.accept(stream, [([192, 0, 2, 1], 50_000).into(), ([192, 0, 2, 7], 3260).into()]);
+            running.accept(stream);
         }
     }
 
@@ -186,34 +193,9 @@ impl Server {
 
     /// Lets each core take a turn, in an order that is drawn. `false` when no other turn is needed at this moment.
     pub(crate) fn turn(&mut self, next: &mut Option<Instant>, busy: &mut bool, env: &mut Env) -> bool {
-        let now = env.instant();
-        let Some(running) = &mut self.running else { return false };
-        let mut order: Vec<usize> = (0..running.stopped.len()).collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, env.dice.place(last + 1));
-        }
-        let mut moved = false;
-        for core in order {
-            if running.stopped[core] {
-                continue;
-            }
-            match running.stepped.step(core, now) {
-                CoreStep::Runs { active, again, next: at } => {
-                    // A core that was active may have sent messages to others.
-                    *busy |= active;
-                    moved |= again || (active && running.stopped.len() > 1);
-                    *next = [*next, at].into_iter().flatten().min();
-                }
-                CoreStep::Stopped(result) => {
-                    running.stopped[core] = true;
-                    moved = true;
-                    env.note(|| format!("core {core} has stopped: {result:?}"));
-                    if let Err(error) = result {
-                        env.fail(format!("core {core} ends with {error}"));
-                    }
-                }
-            }
-        }
+        let mut moved = self.turn_predecessors(busy, env);
+        let Some(running) = &mut self.running else { return moved };
+        moved |= running.turn(next, busy, env);
         for answer in running.updates.extract_if(.., |update| update.poll().is_some()) {
             moved = true;
             drop(answer);
@@ -234,8 +216,7 @@ impl Server {
 
     /// Sees to the end of a target that was told to stop: every store has heard of everything.
     pub(crate) fn settle(&mut self, stores: &mut Stores, env: &mut Env) -> bool {
-        let has_ended = self.running.as_ref().is_some_and(|running| running.stopped.iter().all(|stopped| *stopped));
-        if !has_ended {
+        if !self.running.as_ref().is_some_and(Running::has_ended) {
             return false;
         }
         if stores.running() > 0 {
@@ -243,6 +224,7 @@ impl Server {
         }
         env.tally.happening("stops");
         stores.thaw();
+        self.handovers.end();
         (self.running, self.stopping) = (None, false);
         let at = env.now + env.dice.micros(0, RESTART_US);
         env.enter(at, Happening::Start);
@@ -262,6 +244,7 @@ impl Server {
     /// The process is gone, and its clients are not told.
     pub(crate) fn kill(&mut self, stores: &mut Stores, env: &mut Env) {
         self.plan_kill(env);
+        self.handovers.end();
         if self.running.take().is_none() {
             return;
         }
@@ -288,7 +271,12 @@ impl Server {
     }
 
     pub(crate) fn change(&mut self, env: &mut Env) {
+        // Nothing is changed while there is a handover.
+        self.changes += u32::from(!self.handovers.is_none());
         self.plan(env);
+        if !self.handovers.is_none() {
+            return;
+        }
         let Some(running) = self.running.as_mut().filter(|_| !self.stopping) else { return };
         let mut update = Update {
             portals: vec![portal(running.tls.clone())],
@@ -326,9 +314,12 @@ impl Server {
 
     /// Logical units stand still from now on. Until they go on there is no other freeze.
     pub(crate) fn freeze(&mut self, stores: &mut Stores, env: &mut Env) {
-        match self.running.as_mut().filter(|_| !self.stopping) {
+        match self.running.as_mut().filter(|_| !self.stopping && !self.handovers.stands_still()) {
             Some(Running { stepped, device, freeze, .. }) => freeze.begin(stepped, device, stores, env),
-            None => self.plan_freeze(env),
+            None => {
+                self.freezes += u32::from(self.handovers.stands_still());
+                self.plan_freeze(env);
+            }
         }
     }
 
@@ -345,15 +336,78 @@ impl Server {
 }
 
 impl Running {
+    fn accept(&mut self, stream: TcpStream) {
+        self.stepped.accept(stream, [([192, 0, 2, 1], 50_000).into(), ([192, 0, 2, 7], 3260).into()]);
+    }
+
+    /// Lets each core take a turn.
+    fn turn(&mut self, next: &mut Option<Instant>, busy: &mut bool, env: &mut Env) -> bool {
+        let now = env.instant();
+        let mut order: Vec<usize> = (0..self.stopped.len()).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, env.dice.place(last + 1));
+        }
+        let mut moved = false;
+        for core in order {
+            if self.stopped[core] {
+                continue;
+            }
+            match self.stepped.step(core, now) {
+                CoreStep::Runs { active, again, next: at } => {
+                    // A core that was active may have sent messages to others.
+                    *busy |= active;
+                    moved |= again || (active && self.stopped.len() > 1);
+                    *next = [*next, at].into_iter().flatten().min();
+                }
+                CoreStep::Stopped(result) => {
+                    self.stopped[core] = true;
+                    moved = true;
+                    env.note(|| format!("core {core} has stopped: {result:?}"));
+                    if let Err(error) = result {
+                        env.fail(format!("core {core} ends with {error}"));
+                    }
+                }
+            }
+        }
+        moved
+    }
+
+    fn has_ended(&self) -> bool {
+        self.stopped.iter().all(|stopped| *stopped)
+    }
+
     /// A logical unit comes, or goes.
     fn change_guest(&mut self) -> UnitChange {
         let new = || {
             let store = MemoryStore::new(GUEST_BYTES).map(Arc::new)?;
-            LogicalUnit::new(LogicalUnitConfig::new(store, "GUEST")).ok().map(Arc::new)
+            LogicalUnit::new(LogicalUnitConfig::new(store, GUEST_SERIAL)).ok().map(Arc::new)
         };
         self.guest = if self.guest.is_some() { None } else { new() };
         UnitChange { device: Arc::clone(&self.device), lun: lun(GUEST), unit: self.guest.clone() }
     }
+}
+
+/// The device over the stores, in the place of the one that has left something.
+fn open_device(
+    left: Option<&Left>,
+    stores: &Stores,
+    scenario: &Scenario,
+) -> Result<(Arc<TargetDevice>, Option<Arc<LogicalUnit>>), String> {
+    let device = Arc::new(TargetDevice::new(TARGET));
+    let add = |number, store, serial, block_len| {
+        let mut config = LogicalUnitConfig::new(store, serial);
+        config.block_size = block_len;
+        let unit = LogicalUnit::new(config).map(Arc::new).map_err(|error| format!("no logical unit: {error}"))?;
+        device.add(lun(number), Arc::clone(&unit)).map_err(|_| "the number of a unit is in use".to_owned())?;
+        Ok::<_, String>(unit)
+    };
+    for (number, store) in stores.open(&scenario.load).into_iter().enumerate() {
+        add(number as u16, store, format!("SIM{number}"), scenario.load.block_len as u32)?;
+    }
+    let guest = left.and_then(|left| left.guest.clone());
+    let guest = guest.map(|store| add(GUEST, store, GUEST_SERIAL.into(), GUEST_BLOCK_LEN)).transpose()?;
+    left.map_or(Ok(()), |left| left.give_to(&device))?;
+    Ok((device, guest))
 }
 
 /// News of a growth by nothing.

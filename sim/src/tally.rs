@@ -38,7 +38,11 @@ impl Tally {
     }
 
     pub(crate) fn happening(&mut self, kind: &'static str) {
-        *self.happenings.entry(kind).or_default() += 1;
+        self.happenings(kind, 1);
+    }
+
+    pub(crate) fn happenings(&mut self, kind: &'static str, count: u64) {
+        *self.happenings.entry(kind).or_default() += count;
     }
 
     /// Adds another run's counts.
@@ -55,7 +59,7 @@ impl Tally {
             *self.commands.entry(end).or_default() += count;
         }
         for (kind, count) in &other.happenings {
-            *self.happenings.entry(kind).or_default() += count;
+            self.happenings(kind, *count);
         }
         self.bytes += other.bytes;
     }

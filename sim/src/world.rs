@@ -129,6 +129,8 @@ impl World {
                 server.kill(stores, env);
             }
             Some(Happening::Start) => server.start(stores, env),
+            Some(Happening::HandOver) => server.hand_over(env),
+            Some(Happening::HandOverStep(number)) => server.step_handover(number, stores, env),
             None => {}
         }
     }
@@ -144,6 +146,7 @@ impl World {
             moved |= server.turn(&mut next, &mut busy, env);
             stores.begin(env);
             moved |= server.look_at_freeze(stores, env);
+            moved |= server.look_at_handover(stores, env);
             moved |= clients.turn(&mut next, &mut busy, net, stores, env);
             moved |= server.settle(stores, env);
             if busy {
@@ -163,7 +166,8 @@ impl World {
     fn read_log(&mut self) {
         for line in self.watch.take() {
             let blames = line.text.contains("protocol error") && !self.net.has_damaged(Side::Target);
-            if line.level == Level::ERROR || blames {
+            let is_lost = line.text.contains("a session of the process before is ended");
+            if line.level == Level::ERROR || blames || is_lost {
                 self.env.fail(format!("logged: {}", line.text));
             }
             self.env.note(|| line.text);

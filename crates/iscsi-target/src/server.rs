@@ -100,6 +100,7 @@ impl Server {
             directory: Arc::new(Directory { targets, discovery: config.discovery }),
             timers: config.timers,
             timing: Timing { stands_still: is_stepped, slow_command: config.slow_command },
+            leaves_pairs: is_stepped,
             datagrams: config.datagrams,
             pool_bytes: pool_bytes(config.buffer_bytes, config.cores),
             file_threads: config.file_threads.div_ceil(config.cores),
@@ -200,6 +201,7 @@ struct Common {
     directory: Arc<Directory>,
     timers: Timers,
     timing: Timing,
+    leaves_pairs: bool,
     datagrams: DatagramConfig,
     /// The bytes of each pool.
     pool_bytes: usize,
@@ -227,6 +229,7 @@ impl Common {
             directory: Arc::clone(&self.directory),
             timers: self.timers,
             timing: self.timing,
+            leaves_pairs: self.leaves_pairs,
             datagrams: self.datagrams.clone(),
             pool: Pool::trimmed(self.pool_bytes),
             file_threads: ThreadPool::new("lunette-file", self.file_threads, MAX_QUEUED_FILE_OPS)?,

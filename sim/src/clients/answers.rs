@@ -1,19 +1,23 @@
 //! How commands and questions end, and what is right about it.
 
 use lunette_initiator::{Error, Outcome, Reply, Session, SessionEvent};
-use lunette_scsi::{SenseKey, Status};
+use lunette_scsi::{Lun, SenseKey, Status};
 
-use super::{Answer, Clients, PAUSE_US, Stage, Told};
+use super::{Answer, Client, Clients, PAUSE_US, Stage, Told};
 use crate::env::{Env, Happening};
 use crate::network::Network;
 use crate::oracle::{Kind, Submission, User};
 use crate::store::Stores;
+
+/// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED, and I_T NEXUS LOSS OCCURRED.
+const RESET_ASC: u8 = 0x29;
 
 /// The news of a session that is of interest here.
 pub(super) fn news(client: usize, event: &SessionEvent) -> Option<Told> {
     match event {
         SessionEvent::Connected { .. } => Some(Told::Connected(client)),
         SessionEvent::Lost { why } | SessionEvent::ConnectionLost { why, .. } => Some(Told::Lost(why.clone())),
+        SessionEvent::UnitAttention { lun, sense } if sense.code.asc == RESET_ASC => Some(Told::Reset(client, *lun)),
         SessionEvent::Over(error) => Some(Told::Over(client, error.clone())),
         _ => None,
     }
@@ -26,10 +30,15 @@ impl Clients {
             Told::Connected(client) => {
                 env.note(|| format!("initiator {client} is connected"));
                 env.oracle().session_replaced(client);
+                self.all[client].connects += 1;
             }
+            Told::Reset(client, lun) => self.reset(client, lun, env),
             Told::Lost(why) => {
                 env.tally.recovery("connections and sessions lost");
                 Self::check_blame(&why, net, env);
+                if env.scenario.is_calm() {
+                    env.fail(format!("a session or connection is lost, and nothing has happened to it: {why}"));
+                }
             }
             Told::Over(client, error) => {
                 env.note(|| format!("initiator {client}: the session is over, {error}"));
@@ -40,6 +49,19 @@ impl Clients {
                 self.all[client].session = None;
                 Self::reopen(client, env);
             }
+        }
+    }
+
+    /// A unit says that it was reset, or that the nexus was lost.
+    fn reset(&mut self, client: usize, lun: Lun, env: &mut Env) {
+        let Client { connects, resets, .. } = &mut self.all[client];
+        let resets = resets.entry(lun).or_default();
+        *resets += 1;
+        env.note(|| format!("initiator {client}: {lun} was reset"));
+        let (load, initiators) = (&env.scenario.load, env.scenario.initiators);
+        // A session begins with one. Others may be of a function, of another initiator, or of a unit that has come.
+        if (initiators, load.manage, load.changes) == (1, 0, 0) && *resets > *connects {
+            env.fail(format!("{lun} says that it was reset, and it was not"));
         }
     }
 

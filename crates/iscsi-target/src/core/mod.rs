@@ -77,6 +77,8 @@ pub(crate) struct CoreConfig {
     pub(crate) timers: Timers,
     /// How commands are timed.
     pub(crate) timing: Timing,
+    /// Pairs of sockets stand for connections of the network, so another process can go on with them.
+    pub(crate) leaves_pairs: bool,
     /// How connections over datagrams are carried.
     pub(crate) datagrams: DatagramConfig,
     pub(crate) pool: Pool,
@@ -117,6 +119,8 @@ pub(crate) struct Core {
     handshakes: Handshakes,
     /// On the way to a standstill.
     resting: Option<Resting>,
+    /// See [`CoreConfig::leaves_pairs`].
+    leaves_pairs: bool,
 }
 
 impl Core {
@@ -150,6 +154,7 @@ impl Core {
             host_requests: HostRequests::new(config.host_maker),
             handshakes: Handshakes::default(),
             resting: None,
+            leaves_pairs: config.leaves_pairs,
         };
         core.resume_all_background();
         core

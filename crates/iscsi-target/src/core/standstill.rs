@@ -154,7 +154,7 @@ impl Core {
         for (connection, id) in value.connections.iter_mut().zip(&ids) {
             let conn = self.connections.get(*id)?;
             let protocol = self.connections.protocol(*id)?;
-            sockets.push(duplicate(cx, *id, protocol)?);
+            sockets.push(self.duplicate(cx, *id, protocol)?);
             connection.peer = conn.peer;
             connection.came_us = micros_of(conn.came.at);
             connection.received.extend_from_slice(cx.unseen(*id));
@@ -163,6 +163,15 @@ impl Core {
             }
         }
         Some(LeftSession { value, sockets })
+    }
+
+    /// The socket of a connection; `None` when its state is not all that another process would need.
+    fn duplicate(&self, cx: &Context<'_>, id: ConnectionId, protocol: &Connection) -> Option<TcpStream> {
+        if !protocol.can_be_handed_over() {
+            return None;
+        }
+        // One end of a pair within this process has no peer, and neither has a connection that was reset.
+        cx.duplicate(id).ok().filter(|socket| self.leaves_pairs || socket.peer_addr().is_ok())
     }
 
     /// Has all cores go on. `reasons` learns what has kept each from its rest.
@@ -275,15 +284,6 @@ pub(crate) fn spread(sessions: Vec<LeftSession>, cores: usize) -> Vec<Vec<LeftSe
         spread[Sessions::<ConnectionId>::table_of(&session.value, cores)].push(session);
     }
     spread
-}
-
-/// The socket of a connection; `None` when its state is not all that another process would need.
-fn duplicate(cx: &Context<'_>, id: ConnectionId, protocol: &Connection) -> Option<TcpStream> {
-    if !protocol.can_be_handed_over() {
-        return None;
-    }
-    // One end of a pair within this process has no peer, and neither has a connection that was reset.
-    cx.duplicate(id).ok().filter(|socket| socket.peer_addr().is_ok())
 }
 
 /// A moment as microseconds since 1970.
