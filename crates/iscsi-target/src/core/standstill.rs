@@ -132,7 +132,13 @@ impl Core {
 
     pub(super) fn hand_over(&mut self, cx: &Context<'_>, answer: &Sender<Part>) {
         let mut part = Part::default();
-        for key in self.connections.sessions_where(|_| true) {
+        // A login may have come from another core when this one stood still. Its session has not begun, and its initiator
+        // logs in again.
+        let has_begun = |key: &SessionKey| {
+            let session = self.connections.session(*key);
+            session.is_some_and(|session| session.members().any(|member| session.connection(member).is_some()))
+        };
+        for key in self.connections.sessions_where(|_| true).into_iter().filter(has_begun) {
             match self.leave_session(cx, key) {
                 Some(left) => part.sessions.push(left),
                 None => part.lost += 1,
@@ -197,7 +203,7 @@ impl Core {
         }
         self.resting = None;
         cx.hold_accepting(false);
-        self.connections.go_on();
+        self.connections.go_on(self.time(cx));
     }
 
     /// Another process goes on with all sessions: the event loops end.

@@ -15,6 +15,8 @@ pub(crate) struct MarkedReceiver {
 
 struct MarkedStream {
     stripper: Stripper,
+    /// Bytes at the front of what comes next that were received before. Their markers are gone.
+    put_back: usize,
     /// A wrong header digest costs the bytes up to the next header that a marker names, not the connection.
     resync: bool,
     /// How often that was.
@@ -47,7 +49,8 @@ impl MarkedReceiver {
     /// The login has ended: from now on there are markers at this distance, in bytes, or none. `resync`: a wrong header
     /// digest costs the bytes up to the next header that a marker names, not the connection (RFC 7143 section 7.8).
     pub(crate) fn start_markers(&mut self, interval: Option<u32>, resync: bool) {
-        self.markers.start(interval, |next| MarkedStream { stripper: Stripper::new(next), resync, lost_headers: 0 });
+        let on = |next| MarkedStream { stripper: Stripper::new(next), put_back: 0, resync, lost_headers: 0 };
+        self.markers.start(interval, on);
     }
 
     /// Whether there are markers between the bytes, or may come to be.
@@ -60,6 +63,13 @@ impl MarkedReceiver {
         match &mut self.markers {
             Markers::On(stream) => std::mem::take(&mut stream.lost_headers),
             _ => 0,
+        }
+    }
+
+    /// `len` bytes that the receiver has taken come once more, before all others.
+    pub(crate) fn put_back(&mut self, len: usize) {
+        if let Markers::On(stream) = &mut self.markers {
+            stream.put_back += len;
         }
     }
 
@@ -123,12 +133,20 @@ impl MarkedReceiver {
             }
         };
         loop {
-            let piece = stream.stripper.piece(input, self.receiver.max_pdu_len());
+            let is_put_back = stream.put_back > 0;
+            let piece = match stream.put_back {
+                0 => stream.stripper.piece(input, self.receiver.max_pdu_len()),
+                len => &input[..len.min(input.len())],
+            };
             let mut rest = piece;
             let outcome = take(&mut self.receiver, &mut rest);
             let taken = piece.len() - rest.len();
             *input = &input[taken..];
-            stream.stripper.next.pass(taken);
+            if is_put_back {
+                stream.put_back -= taken;
+            } else {
+                stream.stripper.next.pass(taken);
+            }
             match outcome {
                 Ok(false) => {}
                 Err(FrameError::HeaderDigest) if stream.resync => {

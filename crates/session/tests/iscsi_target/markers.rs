@@ -85,3 +85,27 @@ fn at_recovery_level_0_a_damaged_header_costs_the_connection() {
     peer.raw(&wire);
     assert!(peer.broken().contains("header digest"));
 }
+
+#[test]
+fn commands_that_were_kept_on_the_way_to_a_standstill_are_dealt_with_afterwards() {
+    let len = marked("1").0.frame(read(0, 1024).emit(), &[], &[]).len();
+    for cut in [0, 1, len / 2, len, 7 * len + 30] {
+        let (mut peer, mut sent) = marked("1");
+        let pdus = reads(&mut peer, 20);
+        peer.cmd_sn = peer.cmd_sn.add(20);
+        let wire = weave(&mut sent, &pdus);
+        peer.driver.come_to_rest();
+        peer.raw(&wire[..cut]);
+        assert_eq!(peer.driver.commands.len(), 0, "all are kept");
+        peer.driver.go_on();
+        // Nothing has gone on yet when the session is to stand still again.
+        peer.driver.come_to_rest();
+        peer.driver.go_on();
+        peer.raw(&wire[cut..]);
+        for _ in 0..20 {
+            assert_eq!(peer.data_in().1, pattern(1024), "cut at {cut}");
+        }
+        peer.silence();
+        assert_eq!(peer.driver.commands.len(), 20);
+    }
+}

@@ -156,3 +156,20 @@ fn an_answer_that_waits_behind_our_own_driver_is_not_held_against_the_peer() {
     peer.pass(PING_ANSWER);
     peer.silence();
 }
+
+#[test]
+fn a_standstill_is_not_the_silence_of_the_initiator() {
+    let mut peer = Peer::logged_in(Setup::default());
+    peer.pass(PING_AFTER);
+    let (ping, _) = peer.nop_in();
+    peer.driver.come_to_rest();
+    // Nothing is read and nothing is called meanwhile.
+    peer.driver.now = peer.driver.now + 2 * PING_ANSWER;
+    peer.driver.go_on();
+    peer.pass(ALMOST_PING_ANSWER);
+    assert_eq!(peer.driver.closed, None, "its answer may lie unread");
+    peer.nop_out(NopOut { itt: InitiatorTaskTag::RESERVED, ttt: ping.ttt, ..nop_out(0) }, &[]);
+    peer.silence();
+    peer.pass(ALMOST_PING_AFTER);
+    peer.silence();
+}

@@ -158,6 +158,22 @@ fn an_initiator_that_reads_nothing_loses_the_connection() {
 }
 
 #[test]
+fn an_initiator_is_not_late_because_the_target_stood_still() {
+    let mut peer = Peer::logged_in(Setup::default());
+    peer.reads = false;
+    peer.command(read(1, 1 << 20), &[]);
+    idle(&mut peer, BEATS);
+    peer.driver.come_to_rest();
+    // Nothing is sent and nothing is called meanwhile.
+    peer.driver.now = peer.driver.now + BEAT * BEATS as u32;
+    peer.driver.go_on();
+    idle(&mut peer, BEATS - 1);
+    assert_eq!(peer.driver.closed, None);
+    idle(&mut peer, BEATS + 1);
+    assert_eq!(peer.driver.closed, Some(CloseReason::NotReading));
+}
+
+#[test]
 fn an_initiator_that_sips_loses_the_connection_and_a_slow_one_does_not() {
     for (sip, closed) in [(1, Some(CloseReason::NotReading)), (65536 / BEATS + 1, None)] {
         let mut peer = Peer::logged_in(Setup::default());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_handover as handover;
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{Connection, Directory, InheritError, Session, SessionKey};
+use lunette_session::iscsi_target::{Connection, Directory, InheritError, SessionKey};
 use lunette_session::{Time, Timers};
 
 use super::Connections;
@@ -27,10 +27,10 @@ impl Connections {
     }
 
     /// All sessions go on with what they have.
-    pub(in crate::core) fn go_on(&mut self) {
+    pub(in crate::core) fn go_on(&mut self, now: Time) {
         self.stands_still = false;
         for key in self.sessions_where(|_| true) {
-            self.change_session(key, Session::go_on);
+            self.change_session(key, |session| session.go_on(now));
         }
         for id in self.ids_where(|_| true) {
             self.touch(id);

@@ -27,6 +27,13 @@ impl Progress {
         self.due
     }
 
+    /// Nothing could move up to now: the next check, if there is one, is at that time, and for what moves until then.
+    pub(super) fn put_off(&mut self, at: Time) {
+        if self.due.is_some() {
+            *self = Self { due: Some(at), ..Self::default() };
+        }
+    }
+
     /// Bytes of Data-Out have come.
     pub(super) fn received(&mut self, len: usize) {
         self.received += len;

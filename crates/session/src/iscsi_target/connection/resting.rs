@@ -7,7 +7,7 @@
 //! order, but only those that have no order among requests.
 
 use super::{Connection, ConnectionMut, Phase};
-use crate::iscsi_target::event::CloseReason;
+use crate::Time;
 use crate::iscsi_target::expect::Expect;
 use crate::limits::MAX_RESTING_BYTES;
 use crate::markers::MarkedReceiver;
@@ -41,12 +41,11 @@ impl Connection {
     }
 
     /// Deals with what was kept, and with all that comes.
-    pub(in crate::iscsi_target) fn go_on(&mut self) {
+    pub(in crate::iscsi_target) fn go_on(&mut self, now: Time) {
+        self.excuse_silence(now);
         if let Some(resting) = &mut self.resting {
             resting.ends = true;
         }
-        // Its answer may have come meanwhile.
-        self.deadline.take_if(|(_, reason)| *reason == CloseReason::PingTimeout);
     }
 
     /// The reason why it is not at rest.
@@ -95,6 +94,7 @@ impl ConnectionMut<'_> {
         self.receiver.drop_partial();
         self.expect = Expect::Nothing;
         self.segment.clear();
+        self.receiver.put_back(resting.kept.len());
         self.held.put_front(resting.kept);
     }
 }

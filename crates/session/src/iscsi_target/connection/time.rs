@@ -23,6 +23,14 @@ impl Connection {
             .min()
     }
 
+    /// Nothing was read or sent for a while. That was not the initiator's silence: its time begins now.
+    pub(super) fn excuse_silence(&mut self, now: Time) {
+        if let Some((at, CloseReason::PingTimeout)) = &mut self.deadline {
+            *at = now + self.timers.ping_answer;
+        }
+        self.progress.put_off(now + self.timers.progress);
+    }
+
     /// Takes any PDU for a sign of life, which also answers a ping. A logout that we asked for still has to come.
     pub(super) fn heard(&mut self, now: Time) {
         self.last_received = now;

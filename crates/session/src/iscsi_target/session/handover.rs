@@ -21,12 +21,12 @@ impl<H: Copy + PartialEq> Session<H> {
     }
 
     /// Goes on. What has come since [`come_to_rest`](Self::come_to_rest) is dealt with first.
-    pub fn go_on(&mut self) {
+    pub fn go_on(&mut self, now: Time) {
         self.comes_to_rest = false;
         let members: Vec<H> = self.members.iter().map(|member| member.handle).collect();
         for handle in members {
             if let Some(connection) = self.member_mut(handle).and_then(|member| member.connection.as_mut()) {
-                connection.go_on();
+                connection.go_on(now);
             }
             self.touch(handle);
         }

@@ -178,7 +178,7 @@ impl Driver {
 
     /// The session goes on.
     pub(crate) fn go_on(&mut self) {
-        self.in_session(|session, _| session.go_on());
+        self.in_session(|session, _| session.go_on(self.now));
         self.pump();
     }
 
