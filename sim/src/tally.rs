@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use crate::fault::FaultKind;
 use crate::wire::Side;
 
+/// Units that initiators have reset because a task was not aborted in time.
+pub(crate) const RESETS_FOR_TASKS: &str = "units reset for a task";
+
 /// The counts of one run, or of many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {

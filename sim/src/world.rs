@@ -13,7 +13,7 @@ use crate::network::Network;
 use crate::scenario::Scenario;
 use crate::server::Server;
 use crate::store::Stores;
-use crate::tally::Tally;
+use crate::tally::{RESETS_FOR_TASKS, Tally};
 use crate::watch::Watch;
 use crate::wire::Side;
 use crate::{Setup, Transport};
@@ -167,6 +167,9 @@ impl World {
         for line in self.watch.take() {
             let blames = line.text.contains("protocol error") && !self.net.has_damaged(Side::Target);
             let is_lost = line.text.contains("a session of the process before is ended");
+            if line.text.contains("resetting its logical unit") {
+                self.env.tally.happening(RESETS_FOR_TASKS);
+            }
             if line.level == Level::ERROR || blames || is_lost {
                 self.env.fail(format!("logged: {}", line.text));
             }

@@ -8,6 +8,7 @@ use crate::env::{Env, Happening};
 use crate::network::Network;
 use crate::oracle::{Kind, Submission, User};
 use crate::store::Stores;
+use crate::tally::RESETS_FOR_TASKS;
 
 /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED, and I_T NEXUS LOSS OCCURRED.
 const RESET_ASC: u8 = 0x29;
@@ -60,7 +61,8 @@ impl Clients {
         env.note(|| format!("initiator {client}: {lun} was reset"));
         let (load, initiators) = (&env.scenario.load, env.scenario.initiators);
         // A session begins with one. Others may be of a function, of another initiator, or of a unit that has come.
-        if (initiators, load.manage, load.changes) == (1, 0, 0) && *resets > *connects {
+        let is_alone = (initiators, load.manage, load.changes) == (1, 0, 0);
+        if is_alone && !env.tally.happenings.contains_key(RESETS_FOR_TASKS) && *resets > *connects {
             env.fail(format!("{lun} says that it was reset, and it was not"));
         }
     }

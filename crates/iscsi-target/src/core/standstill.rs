@@ -188,9 +188,13 @@ impl Core {
         reasons: Option<Sender<Vec<String>>>,
     ) {
         self.mesh.send_to_others(|| CoreMessage::GoOn(Arc::clone(mark), reasons.clone()));
+        let stood_still = self.stands_still();
         self.go_on(cx, mark, reasons.as_ref());
-        // Questions have waited.
-        self.apply_updates(cx);
+        if stood_still && !self.stands_still() {
+            // What was asked for meanwhile was left alone, and nothing wakes this core for it again.
+            self.begin_stop_if_asked(cx);
+            self.apply_updates(cx);
+        }
     }
 
     pub(super) fn go_on(&mut self, cx: &mut Context<'_>, mark: &Arc<RestMark>, reasons: Option<&Sender<Vec<String>>>) {

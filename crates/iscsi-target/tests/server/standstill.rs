@@ -134,3 +134,28 @@ fn initiators_that_do_not_bring_what_they_owe_keep_no_other_from_going_on() {
     honest.read(0, 0, 8).good();
     new.stop().unwrap();
 }
+
+/// Waits until the server has dealt with all that it was told so far, as far as it does while its sessions stand still.
+fn wait_for_a_look(target: &Target) {
+    let refused = target.control.begin_standstill().unwrap().wait(LIMIT);
+    assert!(matches!(refused, Err(StandstillError::Unavailable)), "there is one already");
+}
+
+#[test]
+fn what_is_asked_for_during_a_standstill_is_done_after_it() {
+    for cores in [1, 2] {
+        let device = device(TARGET, vec![memory()]);
+        let units: Vec<_> = device.units().into_iter().map(|(_, unit)| unit).collect();
+        let target = Target::of(vec![device], |config| config.cores = cores);
+        let standstill = target.control.stand_still(LIMIT).unwrap();
+        let freeze = target.control.begin_freeze(&units).unwrap();
+        wait_for_a_look(&target);
+        drop(standstill);
+        drop(freeze.wait(LIMIT).expect("the unit is idle"));
+        let standstill = target.control.stand_still(LIMIT).unwrap();
+        target.begin_stop();
+        wait_for_a_look(&target);
+        drop(standstill);
+        target.end().unwrap();
+    }
+}
