@@ -150,7 +150,7 @@ impl Scenario {
             air: air(setup.transport, dice),
             load,
             faults,
-            handovers: dice.pick(&[0, 0, 1, 3]),
+            handovers: dice.pick(&[0, 1, 3, 6]),
         };
         if scenario.handovers > 0 {
             scenario.make_room_for_handovers(dice);

@@ -21,7 +21,12 @@ use crate::store::Stores;
 const PAUSE_US: [u64; 3] = [10_000, 200_000, 1_500_000];
 
 /// Sessions have at most so long to come to a standstill.
-const PATIENCE_US: [u64; 3] = [1000, 100_000, 3_000_000];
+const PATIENCE_US: [u64; 4] = [1000, 100_000, 10_000_000, 10_000_000];
+
+/// Most handovers begin when commands are under way. That is waited for so often, with at most so long between two
+/// looks.
+const LOOKS: u32 = 300;
+const LOOK_US: u64 = 5000;
 
 /// Each step of a successor takes at most so long.
 const STEP_US: [u64; 4] = [0, 1000, 100_000, 2_000_000];
@@ -31,6 +36,8 @@ const STEP_US: [u64; 4] = [0, 1000, 100_000, 2_000_000];
 pub(super) struct Handovers {
     /// How many are still to come.
     to_come: u32,
+    /// How often it was looked whether commands are under way.
+    looks: u32,
     /// The number of the last one.
     number: u64,
     stage: Stage,
@@ -172,6 +179,13 @@ impl Server {
             self.handovers.to_come += 1;
             return self.plan_handover(env);
         };
+        if running.stepped.monitor().read().tasks == 0 && self.handovers.looks < LOOKS && !env.dice.one_in(LOOKS.into())
+        {
+            self.handovers.looks += 1;
+            let at = env.now + env.dice.micros(0, LOOK_US);
+            return env.enter(at, Happening::HandOver);
+        }
+        self.handovers.looks = 0;
         match running.stepped.control().begin_standstill() {
             Ok(pending) => self.handovers.stage = Stage::Pending(pending),
             Err(error) => return env.fail(format!("a standstill is refused: {error}")),
@@ -280,7 +294,11 @@ impl Server {
             }
             Stage::Opened { standstill, successor, end: End::GoneOpened } => {
                 // The order in which both are known to be gone is any.
-                if env.dice.coin() { drop((successor, standstill)) } else { drop((standstill, successor)) }
+                if env.dice.coin() {
+                    drop((successor, standstill))
+                } else {
+                    drop((standstill, successor))
+                }
                 self.goes_on("successors gone before taking over", env);
             }
             Stage::Opened { standstill, successor, end } => self.taken(standstill, *successor, end, env),
@@ -326,7 +344,10 @@ fn note(sessions: &[LeftSession], lost: usize, env: &mut Env) {
     let kept: usize = connections().map(|connection| connection.received.len()).sum();
     let unsent: usize = connections().map(|connection| connection.unsent.len()).sum();
     let (sessions, connections) = (sessions.len(), connections().count());
-    env.note(|| format!("{sessions} sessions with {connections} connections stand still, {kept} bytes are kept, {unsent} unsent, {lost} end"));
+    env.note(|| {
+        let bytes = format!("{kept} bytes are kept, {unsent} unsent");
+        format!("{sessions} sessions with {connections} connections stand still, {bytes}, {lost} end")
+    });
     env.tally.happening("standstills");
     env.tally.happenings("sessions at a standstill", sessions as u64);
     env.tally.happenings("connections at a standstill", connections as u64);

@@ -132,8 +132,8 @@ impl Core {
 
     pub(super) fn hand_over(&mut self, cx: &Context<'_>, answer: &Sender<Part>) {
         let mut part = Part::default();
-        // A login may have come from another core when this one stood still. Its session has not begun, and its initiator
-        // logs in again.
+        // A login may have come from another core when this one stood still. Its session has not begun, and its
+        // initiator logs in again.
         let has_begun = |key: &SessionKey| {
             let session = self.connections.session(*key);
             session.is_some_and(|session| session.members().any(|member| session.connection(member).is_some()))
