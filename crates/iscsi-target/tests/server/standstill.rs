@@ -1,11 +1,18 @@
 //! Sessions that stand still, and that go on in another server.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lunette_handover::Handover;
+use lunette_pdu::{BHS_LEN, LoginRequest, pad_len};
 use lunette_store::Store;
-use lunette_target::{LeftSession, Standstill, StandstillError};
+use lunette_target::stepped::SteppedServer;
+use lunette_target::{LeftSession, PortalConfig, ServerConfig, Standstill, StandstillError, TargetConfig};
+use lunette_testkit::requests;
 
 use crate::common::{Initiator, LIMIT, Port, TARGET, Target, blocks, device, memory, start_held_write};
 
@@ -158,4 +165,58 @@ fn what_is_asked_for_during_a_standstill_is_done_after_it() {
         drop(standstill);
         target.end().unwrap();
     }
+}
+
+/// A login that wants nothing but to get in.
+fn login(initiator: &str) -> Vec<u8> {
+    let mut text = format!("InitiatorName={initiator}\0TargetName={TARGET}\0").into_bytes();
+    let request = LoginRequest { data_segment_len: text.len(), ..requests::login() };
+    text.resize(text.len() + pad_len(text.len()), 0);
+    [&request.emit()[..], &text].concat()
+}
+
+#[test]
+fn a_login_that_comes_to_a_core_at_rest_has_no_session_to_leave() {
+    let now = Instant::now();
+    let portal = PortalConfig::new("127.0.0.1:0".parse().unwrap(), 1);
+    let mut config = ServerConfig::new(vec![portal], vec![TargetConfig::open(device(TARGET, vec![memory()]))]);
+    config.cores = 2;
+    let entropy = Arc::new(|bytes: &mut [u8]| {
+        bytes.fill(7);
+        Ok(())
+    });
+    let mut server = SteppedServer::bind(config, now, entropy).unwrap();
+    let mut streams: Vec<UnixStream> = (0..2)
+        .map(|_| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            server.accept(TcpStream::from(OwnedFd::from(theirs)), [address_of(1), address_of(2)]);
+            ours
+        })
+        .collect();
+    let mut pending = server.control().begin_standstill().unwrap();
+    // The second core has nothing to end. Each of the sessions is to live on a core of its own.
+    (0..2).for_each(|core| drop(server.step(core, now)));
+    for (stream, name) in streams.iter_mut().zip(["iqn.2026-11.example:one", "iqn.2026-11.example:two"]) {
+        stream.write_all(&login(name)).unwrap();
+    }
+    let mut standstill = loop {
+        (0..2).for_each(|core| drop(server.step(core, now)));
+        match pending.poll() {
+            Ok(standstill) => break standstill,
+            Err(still) => pending = still.expect("the server runs"),
+        }
+    };
+    let left = standstill.take_sessions();
+    assert_eq!((left.len(), standstill.lost()), (1, 0));
+    assert_eq!(left[0].value.connections.len(), 1);
+    drop(standstill);
+    (0..4).for_each(|step| drop(server.step(step % 2, now)));
+    for stream in &mut streams {
+        stream.read_exact(&mut [0; BHS_LEN]).expect("an answer to the login");
+    }
+}
+
+fn address_of(host: u8) -> SocketAddr {
+    ([192, 0, 2, host], 3260).into()
 }
