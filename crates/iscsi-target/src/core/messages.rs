@@ -38,6 +38,7 @@ impl Core {
                 CoreMessage::Sessions(query) => self.answer_session_query(cx, query),
                 CoreMessage::RefuseHost(request) => self.refuse_host(&request),
                 CoreMessage::ComeToRest(mark, told) => self.come_to_rest(cx, mark, told),
+                CoreMessage::LoginsHaveEnded(mark) => self.note_end_of_logins(&mark),
                 CoreMessage::HandOver(answer) => self.hand_over(cx, &answer),
                 CoreMessage::GoOn(mark, reasons) => self.go_on(cx, &mark, reasons.as_ref()),
                 CoreMessage::Inherit(sessions) => self.inherit(cx, sessions),

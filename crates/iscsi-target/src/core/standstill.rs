@@ -38,6 +38,8 @@ pub(super) struct Resting {
     mark: Arc<RestMark>,
     told: Sender<Told>,
     began: Instant,
+    /// Whether no login is on its way between cores. The first core knows, and tells the others, whose home it may be.
+    logins_have_ended: bool,
     /// When it had ended all that it had begun.
     since: Option<Instant>,
     stands_still: bool,
@@ -61,7 +63,15 @@ impl Core {
         for key in self.connections.sessions_where(|_| true) {
             self.connections.change_session(key, Session::come_to_rest);
         }
-        self.resting = Some(Resting { mark, told, began: cx.now(), since: None, stands_still: false });
+        self.resting =
+            Some(Resting { mark, told, began: cx.now(), logins_have_ended: false, since: None, stands_still: false });
+    }
+
+    /// The first core has no login any more that this one could get.
+    pub(super) fn note_end_of_logins(&mut self, mark: &Arc<RestMark>) {
+        if let Some(resting) = self.resting.as_mut().filter(|resting| Arc::ptr_eq(&resting.mark, mark)) {
+            resting.logins_have_ended = true;
+        }
     }
 
     /// A session has begun while the core comes to rest.
@@ -86,6 +96,7 @@ impl Core {
         if self.resting.is_none() || self.stands_still() {
             return;
         }
+        self.look_for_logins(self.time(cx));
         let background_rests = self.tasks.rest_in_background();
         if !background_rests || self.restless(cx).is_some() {
             return;
@@ -101,6 +112,24 @@ impl Core {
         }
     }
 
+    /// Tells the others, once, when all logins have ended or gone to their homes. A connection on its way is in no table,
+    /// and it comes before this message.
+    fn look_for_logins(&mut self, now: Time) {
+        if !self.mesh.is_first() || self.has_young_login(now) {
+            return;
+        }
+        let Some(resting) = self.resting.as_mut().filter(|resting| !resting.logins_have_ended) else { return };
+        resting.logins_have_ended = true;
+        let mark = Arc::clone(&resting.mark);
+        self.mesh.send_to_others(|| CoreMessage::LoginsHaveEnded(Arc::clone(&mark)));
+    }
+
+    /// Whether a login is under way that is waited for.
+    fn has_young_login(&self, now: Time) -> bool {
+        let is_young = |conn: &Conn| conn.login.as_ref().is_some_and(|login| now - login.began() < LOGIN_PATIENCE);
+        self.connections.any(is_young)
+    }
+
     /// The reason why the core is not at rest. After a while, what only an initiator can bring to an end is none.
     fn restless(&self, cx: &Context<'_>) -> Option<String> {
         let now = self.time(cx);
@@ -111,7 +140,7 @@ impl Core {
             (!self.barriers.is_empty(), "something waits for the end of tasks"),
             (self.lifecycle.is_removing(), "a disk is being removed"),
         ];
-        let is_young = |conn: &Conn| conn.login.as_ref().is_some_and(|login| now - login.began() < LOGIN_PATIENCE);
+        let awaits_logins = self.resting.as_ref().is_some_and(|resting| !resting.logins_have_ended);
         let of_session = |key: &SessionKey| {
             let session = self.connections.session(*key)?;
             session.restless().map(|why| format!("{why} (session of {})", session.info().initiator_name))
@@ -121,7 +150,7 @@ impl Core {
         let of_sessions = if is_patient { keys.iter().find_map(of_session) } else { None };
         of_sessions
             .or_else(|| own.into_iter().find_map(|(holds, why)| holds.then(|| why.to_owned())))
-            .or_else(|| self.connections.any(is_young).then(|| "a login has not ended".to_owned()))
+            .or_else(|| (awaits_logins || self.has_young_login(now)).then(|| "a login has not ended".to_owned()))
     }
 
     /// Gives the sessions of all cores.

@@ -66,6 +66,31 @@ fn sessions_go_on_in_another_server() {
 }
 
 #[test]
+fn a_login_on_its_way_to_another_core_is_waited_for() {
+    let target = on_cores(3, &[memory()], Vec::new());
+    for _ in 0..40 {
+        let begin = |name| {
+            let mut initiator = Initiator::connect(&target);
+            initiator.send_login(port(name), &[]);
+            initiator
+        };
+        let initiators: Vec<_> = (b'a'..b'i').map(begin).collect();
+        let mut standstill = target.control.stand_still(LIMIT).unwrap();
+        let sessions = standstill.take_sessions().len();
+        // Those that nobody has accepted wait for whoever goes on.
+        target.wait_until("each connection has its session", |now| {
+            (now.connections, now.sessions) == (sessions, sessions)
+        });
+        drop(standstill);
+        for mut initiator in initiators {
+            initiator.finish_login();
+        }
+        target.wait_until("no session", |now| now.sessions == 0);
+    }
+    target.stop().unwrap();
+}
+
+#[test]
 fn requests_wait_while_sessions_stand_still_and_are_answered_when_they_go_on() {
     for cores in [1, 2] {
         let target = on_cores(cores, &[memory()], Vec::new());

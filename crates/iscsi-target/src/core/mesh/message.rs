@@ -42,6 +42,8 @@ pub(crate) enum CoreMessage {
     RefuseHost(HostRequest),
     /// Begin no request, and say when what has begun has ended.
     ComeToRest(Arc<RestMark>, Sender<Told>),
+    /// No more logins come from the core that accepts them: you may stand still.
+    LoginsHaveEnded(Arc<RestMark>),
     /// Give your sessions.
     HandOver(Sender<Part>),
     /// Go on, and say what kept you from your rest.
