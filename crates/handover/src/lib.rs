@@ -65,6 +65,8 @@ pub struct Handover {
     pub files: Vec<u32>,
     /// The disks in memory, if there are any.
     pub memory: Option<Memory>,
+    /// The names of objects that the server is without already, because of mistakes in its configuration.
+    pub left_out: Vec<String>,
     /// When sessions began to come to a standstill, in microseconds since 1970.
     pub began_us: u64,
 }
@@ -81,6 +83,7 @@ impl Default for Handover {
             unix_listeners: Vec::new(),
             files: Vec::new(),
             memory: None,
+            left_out: Vec::new(),
             began_us: 0,
         }
     }

@@ -220,6 +220,9 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
     system::raise_descriptor_limit();
     // From here on initiators of the predecessor wait.
     let mut left = predecessor.map(|predecessor| predecessor.receive()).transpose()?;
+    if let (Some(left), Some(read)) = (&left, &read) {
+        left.check(&read.left_out)?;
+    }
     let mut sockets = left.as_mut().map_or_else(Sockets::passed, Left::sockets)?;
     let portals = certificates::portals(&config);
     let addresses: Vec<_> = portals.iter().map(|portal| portal.address).collect();

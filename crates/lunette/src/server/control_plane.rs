@@ -128,9 +128,8 @@ impl ControlPlane {
     }
 
     /// Does something with what is served, while no change is made.
-    pub(crate) fn while_nothing_changes<T>(&self, act: impl FnOnce(&Config, &Served) -> T) -> T {
-        let reloader = self.reloader();
-        act(reloader.config(), reloader.served())
+    pub(crate) fn while_nothing_changes<T>(&self, act: impl FnOnce(&Reloader) -> T) -> T {
+        act(&self.reloader())
     }
 
     /// The volumes of the pools.

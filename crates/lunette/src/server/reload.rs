@@ -151,6 +151,11 @@ impl Reloader {
         &self.config
     }
 
+    /// The objects with mistakes.
+    pub(crate) fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
     /// Where changes are told.
     pub(crate) fn events(&self) -> &Events {
         &self.events

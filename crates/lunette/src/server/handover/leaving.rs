@@ -16,6 +16,7 @@ use lunette_target::{Control, Standstill};
 
 use super::VARIABLE;
 use super::door::Outcome;
+use crate::config::left_out::LeftOut;
 use crate::config::{Config, LunEntry};
 use crate::server::control_plane::ControlPlane;
 use crate::server::served::Served;
@@ -94,11 +95,10 @@ impl Leaving {
     pub(crate) fn hand_over(&self, finish: impl Fn(&Outcome)) {
         let _only = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         let result = match &self.what {
-            What::Changing(control_plane) => {
-                let hand_over = |config: &Config, served: &Served| self.hand_over_all(config, served).inspect(&finish);
-                control_plane.while_nothing_changes(hand_over)
-            }
-            What::Fixed(fixed) => self.hand_over_all(&fixed.0, &fixed.1).inspect(&finish),
+            What::Changing(control_plane) => control_plane.while_nothing_changes(|reloader| {
+                self.hand_over_all(reloader.config(), reloader.served(), reloader.left_out()).inspect(&finish)
+            }),
+            What::Fixed(fixed) => self.hand_over_all(&fixed.0, &fixed.1, &[]).inspect(&finish),
         };
         if let Err(reason) = result {
             tracing::error!("the handover has failed, and everything goes on: {reason}");
@@ -106,13 +106,13 @@ impl Leaving {
         }
     }
 
-    fn hand_over_all(&self, config: &Config, served: &Served) -> Result<Outcome, String> {
+    fn hand_over_all(&self, config: &Config, served: &Served, left_out: &[LeftOut]) -> Result<Outcome, String> {
         self.check(config, served)?;
         let (ours, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let mut child =
             start_successor(&theirs).map_err(|error| format!("the successor cannot be started: {error}"))?;
         drop(theirs);
-        let outcome = self.hand_over_to(&ours, served, &mut child);
+        let outcome = self.hand_over_to(&ours, served, left_out, &mut child);
         match &outcome {
             // The successor waits for the end of this process, and takes that of the way for it.
             Ok(_) => std::mem::forget(ours),
@@ -143,7 +143,13 @@ impl Leaving {
         Ok(())
     }
 
-    fn hand_over_to(&self, successor: &Channel, served: &Served, child: &mut Child) -> Result<Outcome, String> {
+    fn hand_over_to(
+        &self,
+        successor: &Channel,
+        served: &Served,
+        left_out: &[LeftOut],
+        child: &mut Child,
+    ) -> Result<Outcome, String> {
         let pid = child.id();
         successor.set_timeout(Some(START_LIMIT)).map_err(|error| error.to_string())?;
         expect(successor, |message| matches!(message, Message::Ready))?;
@@ -161,7 +167,8 @@ impl Leaving {
         let lent = served.state_file.as_ref().map(|file| file.lend()).transpose().map_err(|error| error.to_string())?;
         let sessions = standstill.take_sessions();
         let left = LeftDisks::of(served, !memory.is_empty())?;
-        let (value, descriptors) = self.value(served, &standstill, &sessions, &left, &memory)?;
+        let (mut value, descriptors) = self.value(served, &standstill, &sessions, &left, &memory)?;
+        value.left_out = left_out.iter().map(|one| one.subject.to_string()).collect();
         let bytes = value.encode().map_err(|error| error.to_string())?;
         successor.set_timeout(Some(TAKE_LIMIT)).map_err(|error| error.to_string())?;
         let sent = successor.send_state(&bytes, &descriptors.0).map_err(|error| refusal(&error));

@@ -15,6 +15,7 @@ use lunette_target::LeftSession;
 
 use super::VARIABLE;
 use super::leaving::medium;
+use crate::config::left_out::LeftOut;
 use crate::config::{Config, LunEntry};
 use crate::disks::memory::{self, Memory};
 use crate::disks::{Opened, Place};
@@ -117,6 +118,14 @@ impl Left {
 
     fn take_all(&mut self, places: &[u32]) -> Result<Vec<OwnedFd>, Failure> {
         places.iter().map(|place| self.take(*place)).collect()
+    }
+
+    /// Refuses a configuration with mistakes in what the predecessor serves: it would go on without these objects, and
+    /// end their sessions.
+    pub(crate) fn check(&self, left_out: &[LeftOut]) -> Result<(), Failure> {
+        let is_new = |one: &&LeftOut| !self.value.left_out.contains(&one.subject.to_string());
+        let mistakes: Vec<_> = left_out.iter().filter(is_new).map(LeftOut::text).collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(Failure::Configuration(mistakes.join("; "))) }
     }
 
     /// The sockets that listen.
