@@ -3,14 +3,18 @@
 use std::borrow::BorrowMut;
 use std::fs;
 use std::ops::{Deref, DerefMut};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// The interval at which a condition is polled.
 const POLL: Duration = Duration::from_millis(5);
+
+/// The time that the system has to end a process.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
 
 /// Polls `condition` until it gives something, for at most `limit`.
 pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
@@ -65,6 +69,73 @@ impl Drop for Owned {
     }
 }
 
+/// A process that this program waits for: a child, or the child of one that has ended.
+pub struct Process {
+    pid: Pid,
+    ended: Option<ExitStatus>,
+}
+
+impl From<Child> for Process {
+    fn from(child: Child) -> Self {
+        Self::of(child.id())
+    }
+}
+
+impl Process {
+    /// The process with this number. Its parent is this program, or has ended below a program that
+    /// [takes orphans](rustix::process::set_child_subreaper).
+    pub fn of(id: u32) -> Self {
+        let pid = i32::try_from(id).ok().and_then(Pid::from_raw).expect("a number of a process");
+        Self { pid, ended: None }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Sends a signal. It has no effect on a process that has ended.
+    pub fn signal(&self, signal: Signal) {
+        if self.ended.is_none() {
+            kill_process(self.pid, signal).expect("a process that was not waited for can be signalled");
+        }
+    }
+
+    /// The exit status, if it has ended.
+    pub fn end(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            let (_, status) = waitpid(Some(self.pid), WaitOptions::NOHANG).expect("a process of this program")?;
+            self.ended = Some(ExitStatus::from_raw(status.as_raw()));
+        }
+        self.ended
+    }
+
+    /// The exit status, if it ends within `limit`.
+    pub fn end_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+        wait_until(limit, || self.end())
+    }
+
+    /// Kills it (SIGKILL), unless it has ended.
+    pub fn kill(&mut self) {
+        if self.end().is_none() {
+            self.signal(Signal::KILL);
+            self.end_within(KILL_LIMIT).expect("nothing outlives SIGKILL");
+        }
+    }
+
+    /// The anonymous resident memory in KiB: pages of files do not count.
+    pub fn memory_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("the process is there");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux counts RssAnon");
+        line.trim().trim_end_matches("kB").trim().parse().expect("a number of KiB")
+    }
+
+    /// The open descriptors.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.id())).expect("the process is there").count()
+    }
+}
+
 /// The exit status of `child`, when it ends within `limit`.
 pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     wait_until(limit, || child.try_wait().expect("a child can be waited for"))
@@ -87,13 +158,6 @@ pub fn stop(child: &mut Child) {
         let _ = child.kill();
         let _ = child.wait();
     }
-}
-
-/// The anonymous resident memory of `child`, in KiB: pages of files do not count.
-pub fn memory_kib(child: &Child) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the process is there");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux counts RssAnon");
-    line.trim().trim_end_matches("kB").trim().parse().expect("a number of KiB")
 }
 
 #[cfg(test)]

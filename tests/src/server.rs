@@ -6,16 +6,18 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, set_child_subreaper};
+use serde::Deserialize;
 
 use crate::configured::Configured;
-use crate::process::{memory_kib, signal, wait_at_most, wait_until};
+use crate::process::{Process, wait_until};
+use crate::tool::run_at_most;
 
 /// The default name of the target.
 pub const DEFAULT_TARGET: &str = "iqn.2026-11.lunette:disk";
@@ -56,9 +58,28 @@ pub fn passing_socket(mut runner: Command, place: &Configured, socket: impl Into
     runner
 }
 
+/// The longest time of a handover, with the start of the successor.
+const UPGRADE_LIMIT: Duration = Duration::from_mins(1);
+
+/// A handover, as `lunette upgrade --json` reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Upgrade {
+    /// The process that goes on.
+    pub pid: u32,
+    /// The sessions that go on.
+    pub sessions: usize,
+    /// The sessions that have ended.
+    pub lost: usize,
+    /// The longest pause that an initiator has noticed, in microseconds.
+    pub pause_us: u64,
+    /// The time of the command.
+    #[serde(skip)]
+    pub took: Duration,
+}
+
 /// A server that listens. Dropping it without [`Server::stop`] kills it.
 pub struct Server {
-    child: Option<Child>,
+    process: Process,
     urls: Vec<String>,
     log: Arc<Mutex<String>>,
     /// The thread that reads the log, and ends with it.
@@ -92,7 +113,7 @@ impl Server {
                 shared.lock().expect("no thread panics with it").push_str(&String::from_utf8_lossy(&bytes[..len]));
             }
         });
-        let mut server = Self { child: Some(child), urls: Vec::new(), log, reader: Some(reader) };
+        let mut server = Self { process: child.into(), urls: Vec::new(), log, reader: Some(reader) };
         while server.urls.len() < luns {
             match lines.recv_timeout(START_LIMIT) {
                 Ok(line) => server.urls.push(line),
@@ -132,13 +153,42 @@ impl Server {
     }
 
     /// The process.
-    pub fn process(&self) -> &Child {
-        self.child.as_ref().expect("the server runs until it is stopped")
+    pub fn process(&self) -> &Process {
+        &self.process
     }
 
     /// The memory of the process in KiB.
     pub fn memory_kib(&self) -> u64 {
-        memory_kib(self.process())
+        self.process.memory_kib()
+    }
+
+    /// Has the program at the server's path take its place, as another process. Panics when it does not.
+    pub fn upgrade(&mut self) -> Upgrade {
+        self.try_upgrade().unwrap_or_else(|reason| panic!("{reason}\n{}", self.log()))
+    }
+
+    /// Like [`upgrade`](Self::upgrade), for a program that may not take its place. Then there is the message of
+    /// `lunette upgrade`, and the server is the one from before.
+    pub fn try_upgrade(&mut self) -> Result<Upgrade, String> {
+        // The successor is a child of the predecessor, whose orphans then are children of this program.
+        set_child_subreaper(Some(Pid::INIT)).expect("Linux has subreapers");
+        let id = self.process.id().to_string();
+        let began = Instant::now();
+        let ran = run_at_most(UPGRADE_LIMIT, lunette().args(["upgrade", "--json", "--pid", &id]));
+        if ran.code == Some(1) {
+            return Err(ran.failed());
+        }
+        let upgrade: Upgrade = serde_json::from_str(ran.succeeded()).unwrap_or_else(|error| panic!("{error}: {ran}"));
+        let upgrade = Upgrade { took: began.elapsed(), ..upgrade };
+        let status = self.process.end_within(STOP_LIMIT).expect("the predecessor ends");
+        assert!(status.success(), "the predecessor ended with {status}\n{}", self.log());
+        self.process = Process::of(upgrade.pid);
+        Ok(upgrade)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
     }
 
     /// Sends SIGHUP and waits, as [`Server::ask`] does.
@@ -149,7 +199,7 @@ impl Server {
     /// Sends `asked` and waits until it logs one of `answers`. Returns the log since the signal.
     pub fn ask(&self, asked: Signal, answers: &[&str]) -> String {
         let before = self.log().len();
-        signal(self.process(), asked);
+        self.signal(asked);
         let logged = || {
             let log = self.log().split_off(before);
             let whole_line = log.ends_with('\n') && answers.iter().any(|answer| log.contains(answer));
@@ -173,17 +223,17 @@ impl Server {
 
     /// Sends SIGTERM without waiting.
     pub fn terminate(&self) {
-        signal(self.process(), Signal::TERM);
+        self.signal(Signal::TERM);
     }
 
     /// Sends SIGKILL without waiting, while other threads use the server.
     pub fn kill_now(&self) {
-        signal(self.process(), Signal::KILL);
+        self.signal(Signal::KILL);
     }
 
     /// Waits for its end and returns the exit status and the log.
     pub fn wait(mut self, limit: Duration) -> (ExitStatus, String) {
-        let status = self.child.as_mut().and_then(|child| wait_at_most(child, limit));
+        let status = self.process.end_within(limit);
         let log = self.end_by_force();
         (status.unwrap_or_else(|| panic!("the server does not end within {limit:?}\n{log}")), log)
     }
@@ -203,11 +253,7 @@ impl Server {
     }
 
     fn end_by_force(&mut self) -> String {
-        if let Some(mut child) = self.child.take() {
-            // The server may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.process.kill();
         if let Some(reader) = self.reader.take() {
             reader.join().expect("a reader does not panic");
         }

@@ -9,7 +9,7 @@ use super::kind::Kind;
 use super::load::Load;
 use super::site::{Access, Site};
 use crate::ceph::Ceph;
-use crate::process::{signal, wait_until};
+use crate::process::wait_until;
 use crate::server::lunette;
 use crate::tool::run_at_most;
 
@@ -30,13 +30,13 @@ pub(super) fn move_disk(kind: Kind, image: &str, load: &Load, active: &mut Site,
         }
         Kind::Stop => _ = active.take_server().stop(),
         Kind::Kill => active.take_server().kill(),
-        Kind::Hang => signal(active.server().process(), Signal::STOP),
+        Kind::Hang => active.server().signal(Signal::STOP),
         Kind::Partition | Kind::Osd => active.island.cut_off(),
     }
     other.await_access(Access::Active);
     let mut answered = load.reaches_within(other, PATIENCE).then(|| began.elapsed());
     match kind {
-        Kind::Hang => signal(active.server().process(), Signal::CONT),
+        Kind::Hang => active.server().signal(Signal::CONT),
         Kind::Partition => active.island.join_again(),
         _ => {}
     }

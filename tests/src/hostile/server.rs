@@ -120,7 +120,7 @@ impl Besieged {
     /// The server's statistics, which SIGUSR1 asks for.
     fn counts(&self) -> Option<Value> {
         let before = self.server.log().len();
-        crate::signal(self.server.process(), Signal::USR1);
+        self.server.signal(Signal::USR1);
         wait_until(Duration::from_secs(5), || {
             let log = self.server.log().split_off(before);
             let line = log.lines().find(|line| line.starts_with('{') && line.ends_with('}'))?;

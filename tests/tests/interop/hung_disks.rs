@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lunette_testkit::Sense;
-use lunette_tests::{Configured as Place, Server, attach, lunette, run_at_most, signal};
+use lunette_tests::{Configured as Place, Server, attach, lunette, run_at_most};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -98,7 +98,7 @@ fn a_hangup_before_the_server_is_ready_is_answered_when_it_is() {
     let server = Server::spawn(lunette().args(["serve", "--config"]).arg(place.file("config")), 0);
     // It waits for its disk now, and for two seconds.
     let attempt = silent.accept().unwrap();
-    signal(server.process(), Signal::HUP);
+    server.signal(Signal::HUP);
     server.await_log("configuration read again: nothing has changed", 1);
     server.await_log("LUN 0: iscsi://", 1);
     drop(attempt);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lunette_testkit::ScriptedInitiator;
-use lunette_tests::{Configured, Server, attach, random_bytes, random_file, signal, wait_until};
+use lunette_tests::{Configured, Server, attach, random_bytes, random_file, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -197,7 +197,7 @@ fn another_disk_in_the_place_of_the_source_is_not_copied() {
     let port = old.address().port();
     let running = Running::start("");
     running.volume(&["create", "tank/db", "--take-over", old.url(0)]);
-    signal(old.process(), Signal::STOP);
+    old.signal(Signal::STOP);
     let Running { place, server, pool } = running;
     server.kill();
     old.kill();

@@ -262,7 +262,7 @@ fn a_target_that_vanishes_leaves_what_is_known_and_an_exit_code() {
 fn a_target_that_falls_silent_does_not_hold_up_the_report() {
     let server = Server::start(&["mem:64M"]);
     let child = in_the_middle(&server, "4");
-    lunette_tests::signal(server.process(), Signal::STOP);
+    server.signal(Signal::STOP);
     was_lost(child);
     server.kill();
 }
