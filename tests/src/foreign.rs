@@ -134,8 +134,8 @@ impl Foreign {
     }
 }
 
-/// A port that is free now.
-fn free_address() -> SocketAddr {
+/// An address whose port is free now.
+pub fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on the loopback interface");
     listener.local_addr().expect("a bound socket has an address")
 }

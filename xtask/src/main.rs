@@ -1,7 +1,8 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`, `cargo
 //! xtask compare`, `cargo xtask encryption`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`, `cargo
 //! xtask disks`, `cargo xtask volumes`, `cargo xtask soak`, `cargo xtask ceph`, `cargo xtask failover`, `cargo xtask
-//! api`, `cargo xtask chart`, `cargo xtask linux`, `cargo xtask oldest`, `cargo xtask miri`, `cargo xtask package`.
+//! handover`, `cargo xtask api`, `cargo xtask chart`, `cargo xtask linux`, `cargo xtask oldest`, `cargo xtask miri`,
+//! `cargo xtask package`.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ mod count;
 mod encryption;
 mod failover;
 mod fuzz;
+mod handover;
 mod hostile;
 mod lab;
 mod layout;
@@ -78,6 +80,8 @@ enum Chore {
     Ceph(ceph::Arguments),
     /// Faults of two gateways to one disk in Ceph, under a load that compares every byte.
     Failover(failover::Arguments),
+    /// Handovers of a server to its successors, below clients that compare what they read.
+    Handover(handover::Arguments),
     /// Debian's kernel with open-iscsi and multipath-tools as a client, in a virtual machine.
     Linux(linux::Arguments),
     /// The command and all libraries, with the oldest compiler that they promise.
@@ -111,6 +115,7 @@ fn main() -> ExitCode {
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Ceph(arguments) => ceph::run(&arguments),
         Chore::Failover(arguments) => failover::run(&arguments),
+        Chore::Handover(arguments) => handover::run(&arguments),
         Chore::Linux(arguments) => linux::run(&arguments),
         Chore::Oldest => toolchains::oldest(),
         Chore::Miri => toolchains::miri(),

@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
 }
 
 /// The chores with their arguments. Together they take about four hours on two cores.
-const CAMPAIGNS: [(&str, &[&str]); 10] = [
+const CAMPAIGNS: [(&str, &[&str]); 11] = [
     ("sim", &["sim", "--seeds", "2000"]),
     ("gateways", &["sim", "--gateways", "--seeds", "5000"]),
     ("hostile", &["hostile", "--seeds", "10000"]),
@@ -27,6 +27,7 @@ const CAMPAIGNS: [(&str, &[&str]); 10] = [
     ("linux", &["linux"]),
     ("csi", &["linux", "--csi"]),
     ("failover", &["failover", "--rounds", "100"]),
+    ("handover", &["handover", "--rounds", "300", "--kill", "60"]),
 ];
 
 /// Runs the campaigns and says which of them found something.
