@@ -25,6 +25,7 @@ mod encryption;
 mod encryption_crash;
 mod encryption_guards;
 mod foreign_targets;
+mod handover;
 mod hosts;
 mod hung_disks;
 mod import;
