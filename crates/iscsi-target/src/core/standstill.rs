@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lunette_handover as handover;
 use lunette_reactor::{ConnectionId, Context};
+use lunette_session::Time;
 use lunette_session::iscsi_target::{Connection, InheritError, Session, SessionKey, Sessions};
 use lunette_tls::Source;
 
