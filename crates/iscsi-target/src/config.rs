@@ -126,6 +126,9 @@ pub struct ServerConfig {
     /// Sockets that listen already, of a service manager for example. The portal at the address of one uses it and
     /// opens none.
     pub listeners: Vec<TcpListener>,
+    /// Whether they stay open when their portals are removed, so that these can come back although another process has
+    /// the addresses.
+    pub keeps_listeners: bool,
     /// Where to answer associations of the Effective Cross Layer. Their groups are not those of
     /// [`portals`](Self::portals): a session lives on the core of its portal.
     pub datagram_portals: Vec<DatagramPortalConfig>,
@@ -165,6 +168,7 @@ impl ServerConfig {
         Self {
             portals,
             listeners: Vec::new(),
+            keeps_listeners: true,
             datagram_portals: Vec::new(),
             leaves_closed: false,
             datagrams: DatagramConfig::default(),

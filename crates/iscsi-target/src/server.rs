@@ -80,6 +80,9 @@ impl Server {
         let mut open = Portals::new(config.listeners, config.datagrams.sockets);
         let required = config.leaves_closed.then_some(&[][..]);
         let closed = open.change(&mut first.context(), &config.portals, &config.datagram_portals, required)?;
+        if !config.keeps_listeners {
+            open.let_go();
+        }
         let (portals, datagram_portals) = (open.to_vec(), open.datagram_portals());
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let ports = open.ports();

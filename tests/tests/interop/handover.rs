@@ -1,7 +1,7 @@
 //! `lunette upgrade`: another process takes the place of a server, and sessions notice nothing.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -269,6 +269,31 @@ fn settings_that_a_running_server_cannot_change_come_with_an_upgrade() {
         }
     }
     drop(initiators);
+    server.stop();
+}
+
+#[test]
+fn a_portal_that_is_gone_is_closed() {
+    let place = Configured::new();
+    let [first, second, moved] = [(), (), ()].map(|()| free_address());
+    let text = config(first, "{ number = 0, disk = \"mem:1M\" }");
+    place.write(&text.replace(&format!("\"{first}\""), &format!("\"{first}\", \"{second}\"")));
+    let (_, mut server) = serve(&place, 1);
+    let mut initiator = attach(&server, &[]);
+    TcpStream::connect(second).unwrap();
+    place.write(&text);
+    server.upgrade();
+    assert!(TcpStream::connect(second).is_err(), "nobody would answer");
+    TcpStream::connect(first).unwrap();
+    // So are portals that the successor closes later.
+    let moved_text = text.replace(&first.to_string(), &moved.to_string());
+    place.change(&server, &moved_text);
+    assert!(TcpStream::connect(first).is_err(), "nobody would answer");
+    TcpStream::connect(moved).unwrap();
+    place.change(&server, &text);
+    attach(&server, &[]);
+    undisturbed(&mut initiator);
+    drop(initiator);
     server.stop();
 }
 

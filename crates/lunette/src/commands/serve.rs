@@ -232,6 +232,9 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
     let Places { open: api, closed: closed_doors } = control_plane::open(&config, &mut sockets)?;
     if left.is_none() {
         sockets.warn_of_unused();
+    } else {
+        // Whatever was left and has no place in this configuration is closed: nobody would answer its clients.
+        drop(sockets);
     }
     let doors = api.iter().map(Listener::duplicate).collect::<io::Result<_>>().map_err(Failure::other)?;
     let served = left.as_mut().map_or_else(|| Served::open(&config), |left| left.open(&config))?;
@@ -253,6 +256,7 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
         leaves_closed: !config.strict,
         datagrams: ecl::carriage(&config, served.state.as_ref())?,
         listeners,
+        keeps_listeners: left.is_none(),
         inherited: left.as_mut().map(Left::sessions).transpose()?.unwrap_or_default(),
         ..ServerConfig::new(portals, targets)
     })

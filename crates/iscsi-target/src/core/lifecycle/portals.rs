@@ -75,6 +75,11 @@ impl Portals {
         Self { open: Vec::new(), given: Given(given), datagrams: DatagramPortals::new(datagrams) }
     }
 
+    /// Lets go of the sockets that were given: portals that use one have it alone.
+    pub(crate) fn let_go(&mut self) {
+        self.given = Given::default();
+    }
+
     pub(crate) fn first_listener(&self) -> Option<ListenerId> {
         self.open.first().map(|portal| portal.listener)
     }
