@@ -31,7 +31,7 @@ pub(super) struct Clients {
     is_over: Arc<AtomicBool>,
 }
 
-/// What a client has seen.
+/// The errors of a client, and the work that it did.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) errors: Vec<String>,

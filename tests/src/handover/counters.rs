@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-/// What the names of counters begin with that belong to disks and initiators, and not to a process.
+/// The beginnings of the names of counters that belong to disks and initiators, and not to a process.
 const LASTING: [&str; 5] = [
     "lunette_lun_read_bytes_total",
     "lunette_lun_written_bytes_total",

@@ -1,7 +1,7 @@
 //! Handovers of a server, one after the other, below clients that compare what they read.
 //!
-//! A round is a `lunette upgrade` at a random moment. In some rounds the successor is killed on its way. What clients may
-//! never notice: a lost connection, a wrong byte, or a request that fails.
+//! A round is a `lunette upgrade` at a random moment. In some rounds the successor is killed on its way. Clients may
+//! never notice a lost connection, a wrong byte, or a request that fails.
 //!
 //! - `site` is the server, with its program in a folder of its own.
 //! - `clients` are the loads: the project's own client, libiscsi's and QEMU's.
@@ -31,7 +31,7 @@ pub use site::{Program, children};
 /// The longest time from one handover to the next, in milliseconds.
 const PACE_MS: usize = 300;
 
-/// The share of the time of a handover in which the successor has not taken over yet. The rest is for what it opens then.
+/// The share of the time of a handover in which the successor has not taken over yet. Then it opens what remains.
 const TAKING: f64 = 0.6;
 
 /// Rounds of handovers.

@@ -1,4 +1,4 @@
-//! What the rounds took, and all that went wrong.
+//! The times of the rounds, and all that went wrong.
 
 use std::fmt;
 use std::time::Duration;

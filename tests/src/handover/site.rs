@@ -62,7 +62,7 @@ impl Program {
     }
 }
 
-/// What a server has in use.
+/// The descriptors and the memory that a server has in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) descriptors: u64,
@@ -143,7 +143,7 @@ impl Site {
         }
     }
 
-    /// What is in use once all clients have gone: no more descriptors than before they came, or what it comes to.
+    /// The size once all clients have gone: no more descriptors than before they came, or what it comes to.
     pub(super) fn settled(&self, before: Size) -> Size {
         let settled = || Some(self.size()).filter(|size| size.descriptors <= before.descriptors);
         wait_until(SETTLE_LIMIT, settled).unwrap_or_else(|| self.size())
