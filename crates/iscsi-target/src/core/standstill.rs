@@ -113,8 +113,8 @@ impl Core {
         }
     }
 
-    /// Tells the others, once, when all logins have ended or gone to their homes. A connection on its way is in no table,
-    /// and it comes before this message.
+    /// Tells the others, once, when all logins have ended or gone to their homes. A connection on its way is in no
+    /// table, and it comes before this message.
     fn look_for_logins(&mut self, now: Time) {
         if !self.mesh.is_first() || self.has_young_login(now) {
             return;
