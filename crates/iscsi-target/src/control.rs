@@ -352,8 +352,14 @@ impl Updates {
         if stands_still {
             let concerns = |asked: &mut Asked| match asked {
                 Asked::ComeToRest(..) | Asked::HandOver(_) | Asked::GoOn(..) | Asked::Leave(_) => true,
-                Asked::Update { .. } | Asked::Growth { .. } | Asked::Sessions(_) | Asked::RefuseHost(_) => false,
-                Asked::Freeze(_) | Asked::Background(_) | Asked::Adopt(_) | Asked::View { .. } => false,
+                Asked::Update { .. }
+                | Asked::Growth { .. }
+                | Asked::Sessions(_)
+                | Asked::RefuseHost(_)
+                | Asked::Freeze(_)
+                | Asked::Background(_)
+                | Asked::Adopt(_)
+                | Asked::View { .. } => false,
             };
             return queue.asked.extract_if(.., concerns).collect();
         }

@@ -162,6 +162,7 @@ impl PendingStandstill {
     /// # Errors
     ///
     /// The standstill that is under way, or `None` when the server has ended.
+    #[expect(clippy::result_large_err, reason = "what is under way is no error, and goes back to its owner")]
     pub fn poll(mut self) -> Result<Standstill, Option<Self>> {
         while !self.is_at_rest() {
             match self.told.try_recv() {

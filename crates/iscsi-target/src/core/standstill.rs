@@ -215,11 +215,11 @@ impl Core {
         &mut self,
         cx: &mut Context<'_>,
         mark: &Arc<RestMark>,
-        reasons: Option<Sender<Vec<String>>>,
+        reasons: Option<&Sender<Vec<String>>>,
     ) {
-        self.mesh.send_to_others(|| CoreMessage::GoOn(Arc::clone(mark), reasons.clone()));
+        self.mesh.send_to_others(|| CoreMessage::GoOn(Arc::clone(mark), reasons.cloned()));
         let stood_still = self.stands_still();
-        self.go_on(cx, mark, reasons.as_ref());
+        self.go_on(cx, mark, reasons);
         if stood_still && !self.stands_still() {
             // What was asked for meanwhile was left alone, and nothing wakes this core for it again.
             self.begin_stop_if_asked(cx);
@@ -277,7 +277,9 @@ impl Core {
             Err(InheritError::TooMany)
         };
         if inherited.is_err() {
-            adopted.into_iter().for_each(|id| cx.close(id));
+            for id in adopted {
+                cx.close(id);
+            }
         }
         inherited
     }

@@ -43,7 +43,7 @@ impl Core {
                 Asked::View { viewer, answer } => drop(answer.send(self.view(viewer))),
                 Asked::ComeToRest(mark, told) => self.bring_to_rest(cx, mark, told),
                 Asked::HandOver(answer) => self.hand_over_all(cx, &answer),
-                Asked::GoOn(mark, reasons) => self.go_on_all(cx, &mark, reasons),
+                Asked::GoOn(mark, reasons) => self.go_on_all(cx, &mark, reasons.as_ref()),
                 Asked::Leave(mark) => self.leave_to_another(cx, &mark),
                 Asked::Adopt(connection) => self.adopt(cx, connection),
                 Asked::Background(task) => self.tasks.begin_background(task, &self.buffers),
