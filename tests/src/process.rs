@@ -89,7 +89,7 @@ impl Process {
         Self { pid, ended: None }
     }
 
-    /// Its number.
+    /// The number of the process.
     pub fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
