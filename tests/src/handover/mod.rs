@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Report {
         site.program().install(&builds[number as usize % builds.len()]);
         let before = site.counters();
         let killer = kills.contains(&number).then(|| {
-            let delay = took.mul_f64(TAKING * dice.below(1000) as f64 / 1000.0);
+            let delay = took.mul_f64(TAKING * f64::from(dice.below(1000) as u32) / 1000.0);
             Killer::start(site.id(), delay)
         });
         took = upgrade(&mut site, number, killer, &mut report).unwrap_or(took);

@@ -42,7 +42,8 @@ impl fmt::Display for Round {
         write!(f, "round {}: ", self.number)?;
         match &self.end {
             End::Taken(Upgrade { sessions, pause_us, took, .. }) => {
-                let (pause_ms, took_ms) = (*pause_us as f64 / 1e3, took.as_secs_f64() * 1e3);
+                let [pause_ms, took_ms] =
+                    [Duration::from_micros(*pause_us), *took].map(|time| time.as_secs_f64() * 1e3);
                 write!(f, "{sessions} sessions go on after a pause of {pause_ms:.0} ms; {took_ms:.0} ms in all")
             }
             End::Killed => f.write_str("the successor was killed"),
@@ -131,7 +132,8 @@ impl Report {
 
     /// Pauses and whole handovers in milliseconds, each in order of length.
     fn times_ms(&self) -> [(&'static str, Vec<f64>); 2] {
-        let pauses = self.taken.iter().map(|upgrade| upgrade.pause_us as f64 / 1e3).collect();
+        let pause = |upgrade: &Upgrade| Duration::from_micros(upgrade.pause_us).as_secs_f64() * 1e3;
+        let pauses = self.taken.iter().map(pause).collect();
         let whole = self.taken.iter().map(|upgrade| upgrade.took.as_secs_f64() * 1e3).collect();
         let sorted = |mut times: Vec<f64>| {
             times.sort_by(f64::total_cmp);

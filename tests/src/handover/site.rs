@@ -72,9 +72,12 @@ pub(super) struct Size {
     pub(super) shared_kib: u64,
 }
 
+/// The name of a thing that is in use, and its amount.
+type Part = (&'static str, fn(&Size) -> u64);
+
 impl Size {
     /// The things that are in use, with their names.
-    pub(super) const PARTS: [(&'static str, fn(&Self) -> u64); 3] = [
+    pub(super) const PARTS: [Part; 3] = [
         ("descriptors", |size| size.descriptors),
         ("memory in KiB", |size| size.memory_kib),
         ("memory of disks in KiB", |size| size.shared_kib),
