@@ -25,8 +25,8 @@ const PATIENCE_US: [u64; 4] = [1000, 100_000, 10_000_000, 10_000_000];
 
 /// Most handovers begin when commands are under way. That is waited for so often, with at most so long between two
 /// looks.
-const LOOKS: u32 = 300;
-const LOOK_US: u64 = 5000;
+const LOOKS: u32 = 60;
+const LOOK_US: u64 = 20_000;
 
 /// Each step of a successor takes at most so long.
 const STEP_US: [u64; 4] = [0, 1000, 100_000, 2_000_000];
