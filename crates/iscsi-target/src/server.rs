@@ -16,7 +16,8 @@ use crate::config::{BindError, ServerConfig, check_targets, lun_maps, node};
 use crate::control::{Control, Updates, UpdatesEnd};
 pub use crate::core::DatagramPortal;
 use crate::core::{
-    ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, Timing, declare_ports, spread,
+    ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, Timing, declare_ports,
+    nexuses_of, spread,
 };
 use crate::limits::{MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::{Logins, Monitor, SharedDevices, SharedSessions};
@@ -87,6 +88,10 @@ impl Server {
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let ports = open.ports();
         declare_ports(&devices, &ports);
+        let going_on = nexuses_of(&config.inherited);
+        for (_, unit) in devices.iter().flat_map(|device| device.units()) {
+            unit.lose_all_but(&going_on);
+        }
         for target in &config.targets {
             target.device.set_lun_maps(lun_maps(target));
         }

@@ -205,6 +205,15 @@ impl SharedReservations {
         self.change(|reservations| reservations.nexus_lost(nexus));
     }
 
+    /// Ends what does not survive the loss of its nexus, unless that `stays`.
+    pub(crate) fn lose_all_but(&self, stays: impl FnOnce(&ItNexus) -> bool) {
+        self.change(|reservations| {
+            if let Some(holder) = reservations.legacy_holder().cloned().filter(|holder| !stays(holder)) {
+                reservations.nexus_lost(&holder);
+            }
+        });
+    }
+
     fn change(&self, change: impl FnOnce(&mut Reservations)) {
         let mut state = self.state();
         change(&mut state.reservations);

@@ -15,7 +15,7 @@
 //! | `nexuses` | attached ones come with their sessions; lost ones are handed over, if they have still missed nothing |
 //! | `range_locks` | empty: no command is left |
 //! | `freeze` | a freeze holds up |
-//! | `reservations` | handed over as they are, saved or not |
+//! | `reservations` | handed over as they are, saved or not; RESERVE ends when its session does not [go on](LogicalUnit::lose_all_but) |
 //! | `gateway` | joined again |
 //! | `preemptions` | empty: no task is left that has to end |
 //! | `space` | that the threshold was reported is handed over; the space is observed again |
@@ -38,7 +38,7 @@ use lunette_handover::{ByteBuf, Unit};
 use super::failures::STORE_FAILURES;
 use super::quanta::UnitQuanta;
 use super::{LogicalUnit, mode_pages};
-use crate::nexus::ItNexus;
+use crate::nexus::{ItNexus, NexusName};
 use crate::persist::ValueReader;
 use crate::reservations::{self, Reservations, saved};
 
@@ -150,6 +150,12 @@ impl LogicalUnit {
         self.clock.inherit(from.created_ms, from.clock_offset_ms);
         self.inherit_counters(from);
         Ok(())
+    }
+
+    /// Ends what does not survive the loss of a nexus, for all but those that go on: the sessions of the others have
+    /// ended with the predecessor. Called when the unit has inherited, and before nexuses attach.
+    pub fn lose_all_but(&self, going_on: &[NexusName]) {
+        self.reservations.lose_all_but(|holder| going_on.iter().any(|name| ItNexus::new(name) == *holder));
     }
 
     fn inherit_reservations(&self, from: &Unit) -> Option<()> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_device::{Nexus, NexusName, TargetDevice};
-use lunette_pdu::LoginStatus;
+use lunette_pdu::{Isid, LoginStatus};
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::ChapAlgorithm;
 use lunette_session::iscsi_target::{
@@ -185,7 +185,9 @@ fn log_login(peer: SocketAddr, session: &SessionInfo, took: Duration) {
 
 /// The nexus of a new session.
 pub(super) fn attach(device: &Arc<TargetDevice>, session: &SessionInfo) -> Nexus {
-    let nexus = device.attach_host(nexus_name(session), session.host.clone());
+    let target = session.target.as_ref().map_or("", |target| &target.name);
+    let name = nexus_name(&session.initiator_name, session.isid, target, session.portal_group);
+    let nexus = device.attach_host(name, session.host.clone());
     if session.parameters.has_sam5_features() {
         nexus.enable_sam5_functions();
     }
@@ -193,11 +195,10 @@ pub(super) fn attach(device: &Arc<TargetDevice>, session: &SessionInfo) -> Nexus
 }
 
 /// The names of the ports of the nexus (RFC 7143 section 4.4.5).
-fn nexus_name(session: &SessionInfo) -> NexusName {
-    let target = session.target.as_ref().map_or("", |target| &target.name);
+pub(super) fn nexus_name(initiator: &str, isid: Isid, target: &str, portal_group: u16) -> NexusName {
     NexusName {
-        initiator: format!("{},i,0x{}", session.initiator_name, session.isid),
-        target_port: port_name(target, session.portal_group),
-        relative_port: session.portal_group,
+        initiator: format!("{initiator},i,0x{isid}"),
+        target_port: port_name(target, portal_group),
+        relative_port: portal_group,
     }
 }

@@ -56,7 +56,7 @@ use mesh::Mesh;
 pub(crate) use mesh::{ConnectionLimit, CoreMessage, FIRST, Mailbox, SessionAffinity};
 use quiesced::OnQuiesced;
 use standstill::Resting;
-pub(crate) use standstill::spread;
+pub(crate) use standstill::{nexuses_of, spread};
 pub(crate) use tasks::Timing;
 use tasks::{Barriers, FileWork, TaskRunner};
 use watchdog::{Verdict, Watchdog};

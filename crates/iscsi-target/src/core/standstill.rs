@@ -8,14 +8,16 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
+use lunette_device::NexusName;
 use lunette_handover as handover;
+use lunette_pdu::Isid;
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{Connection, InheritError, Session, SessionKey, Sessions};
 use lunette_tls::Source;
 
 use super::Core;
-use super::admission::{attach, owner_of};
+use super::admission::{attach, nexus_name, owner_of};
 use super::connections::Conn;
 use super::mesh::{Came, CoreMessage};
 use crate::control::{LeftSession, Part, RestMark, Told};
@@ -317,6 +319,15 @@ impl Core {
         self.connections.change_session(key, |session| session.set_directory(&directory, NEGOTIATION_GRACE));
         Ok(())
     }
+}
+
+/// The nexuses that go on with these sessions.
+pub(crate) fn nexuses_of(sessions: &[LeftSession]) -> Vec<NexusName> {
+    let of_target = |session: &handover::Session| {
+        let target = session.target.as_deref()?;
+        Some(nexus_name(&session.initiator_name, Isid(session.isid), target, session.portal_group))
+    };
+    sessions.iter().filter_map(|left| of_target(&left.value)).collect()
 }
 
 /// Gives each core the sessions of the process before that live on it.

@@ -78,6 +78,20 @@ fn registrations_and_each_kind_of_reservation_go_over() {
 }
 
 #[test]
+fn a_reserve_ends_when_the_session_of_its_nexus_does_not_go_over() {
+    for goes_over in [true, false] {
+        let fixture = Fixture::new(THIN);
+        let other = attach(&fixture, B);
+        assert_eq!(status(&fixture, &fixture.nexus, &[0x16]), Status::GOOD);
+        let (after, others) = Successor::of(&fixture).take_over(&fixture, &[&other]);
+        let going_on = [fixture.nexus.name().clone()];
+        after.unit.lose_all_but(if goes_over { &going_on } else { &[] });
+        let expected = if goes_over { Status::RESERVATION_CONFLICT } else { Status::GOOD };
+        assert_eq!(status(&after, &others[0], WRITE), expected);
+    }
+}
+
+#[test]
 fn a_reserve_goes_over_and_ends_with_its_nexus() {
     let fixture = Fixture::new(THIN);
     let holder = attach(&fixture, B);
