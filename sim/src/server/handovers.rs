@@ -80,7 +80,7 @@ enum End {
     TakenAtOnce,
 }
 
-/// What a predecessor has left, as a successor reads it.
+/// The state that a predecessor has left, as a successor reads it.
 pub(super) struct Left {
     value: Handover,
     /// By session.
