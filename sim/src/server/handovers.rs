@@ -55,7 +55,7 @@ enum Stage {
     /// The sessions stand still.
     Reached {
         standstill: Standstill,
-        left: Left,
+        left: Box<Left>,
         end: End,
     },
     /// The successor is ready to take over.
@@ -253,7 +253,7 @@ impl Server {
             End::TakenAtOnce,
         ]);
         match Left::of(running, sessions) {
-            Ok(left) => self.handovers.stage = Stage::Reached { standstill, left, end },
+            Ok(left) => self.handovers.stage = Stage::Reached { standstill, left: Box::new(left), end },
             Err(why) => return env.fail(why),
         }
         let most = env.dice.pick(&STEP_US);
@@ -278,12 +278,12 @@ impl Server {
                     return self.goes_on("successors gone without the state", env);
                 }
                 if end == End::GoneRead {
-                    let read = open_device(Some(&left), stores, &env.scenario);
+                    let read = open_device(Some(&*left), stores, &env.scenario);
                     drop((left, standstill));
                     env.check(read);
                     return self.goes_on("successors gone with the state", env);
                 }
-                match self.open(Some(left), stores, env) {
+                match self.open(Some(*left), stores, env) {
                     Ok(successor) => {
                         self.handovers.stage = Stage::Opened { standstill, successor: Box::new(successor), end };
                     }

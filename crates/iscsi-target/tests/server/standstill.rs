@@ -220,12 +220,16 @@ fn a_login_that_comes_to_a_core_at_rest_has_no_session_to_leave() {
         .collect();
     let mut pending = server.control().begin_standstill().unwrap();
     // The second core has nothing to end. Each of the sessions is to live on a core of its own.
-    (0..2).for_each(|core| drop(server.step(core, now)));
+    for core in 0..2 {
+        server.step(core, now);
+    }
     for (stream, name) in streams.iter_mut().zip(["iqn.2026-11.example:one", "iqn.2026-11.example:two"]) {
         stream.write_all(&login(name)).unwrap();
     }
     let mut standstill = loop {
-        (0..2).for_each(|core| drop(server.step(core, now)));
+        for core in 0..2 {
+            server.step(core, now);
+        }
         match pending.poll() {
             Ok(standstill) => break standstill,
             Err(still) => pending = still.expect("the server runs"),
@@ -235,7 +239,9 @@ fn a_login_that_comes_to_a_core_at_rest_has_no_session_to_leave() {
     assert_eq!((left.len(), standstill.lost()), (1, 0));
     assert_eq!(left[0].value.connections.len(), 1);
     drop(standstill);
-    (0..4).for_each(|step| drop(server.step(step % 2, now)));
+    for step in 0..4 {
+        server.step(step % 2, now);
+    }
     for stream in &mut streams {
         stream.read_exact(&mut [0; BHS_LEN]).expect("an answer to the login");
     }
