@@ -155,7 +155,7 @@ fn session(tsih: u16, random: &mut Random) -> Session {
         parameters,
         window: Window { exp_cmd_sn: 7, max_cmd_sn: 7 + random.below(128) as u32, width: 128, untold: false },
         connections: (0..1 + random.below(2)).map(|cid| connection(cid as u16, parameters, random)).collect(),
-        nexus: Nexus { units: vec![seen], ..Nexus::default() },
+        nexus: Nexus { units: vec![seen] },
         ..Session::default()
     }
 }

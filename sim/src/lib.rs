@@ -15,8 +15,8 @@
 //! - every byte of data is that of its command, on both sides; a read finds the last acknowledged write or a later one;
 //! - neither side finds fault with the other, unless a byte was changed on its way, and neither logs a fault of its
 //!   own;
-//! - another server may take the place of the target, or be gone on the way: nothing but a pause shows it, where sessions
-//!   can go over; nothing works for any session meanwhile, and no unit says that it was reset;
+//! - another server may take the place of the target, or be gone on the way: nothing but a pause shows it, where
+//!   sessions can go over; nothing works for any session meanwhile, and no unit says that it was reset;
 //! - everything comes to an end: no session, no task, no buffer is left, also when the target is stopped under load and
 //!   started again.
 //!

@@ -78,7 +78,7 @@ fn a_login_on_its_way_to_another_core_is_waited_for() {
         let mut standstill = target.control.stand_still(LIMIT).unwrap();
         let sessions = standstill.take_sessions();
         assert!(sessions.iter().all(|left| left.sockets.len() == 1), "the login into a session has ended");
-        // Those that nobody has accepted wait for whoever goes on.
+        // Connections that were not accepted wait for the server that goes on.
         target.wait_until("each connection has its session", |now| now.connections == sessions.len());
         drop(standstill);
         for mut initiator in initiators {

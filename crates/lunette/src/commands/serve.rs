@@ -209,6 +209,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Serves until the server stops, or another process goes on with what it serves.
+#[expect(clippy::too_many_lines, reason = "the order of a start, step by step")]
 fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Result<(), Failure> {
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
@@ -233,7 +234,7 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
     if left.is_none() {
         sockets.warn_of_unused();
     } else {
-        // Whatever was left and has no place in this configuration is closed: nobody would answer its clients.
+        // Whatever was left and has no place in this configuration is closed: its clients would wait without an end.
         drop(sockets);
     }
     let doors = api.iter().map(Listener::duplicate).collect::<io::Result<_>>().map_err(Failure::other)?;
@@ -309,7 +310,10 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
             clones::follow(control_plane.clone(), host_requests)?;
             recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
         }
-        let what = control_plane.clone().map(What::Changing).or(fixed.map(What::Fixed));
+        let what = control_plane
+            .clone()
+            .map(|control_plane| What::Changing(Box::new(control_plane)))
+            .or(fixed.map(What::Fixed));
         if let Some(what) = what {
             let leaving = Leaving::new(control, what, doors, event_loop);
             if let Err(error) = handover::open(leaving) {

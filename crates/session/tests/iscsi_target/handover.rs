@@ -1,7 +1,7 @@
 //! Sessions that come to a standstill and go on in another process.
 
 use lunette_pdu::{InitiatorTaskTag, ScsiCommand, SnackRequest, SnackType, TargetPdu};
-use lunette_session::iscsi_target::InheritError;
+use lunette_session::iscsi_target::{InheritError, Response};
 use lunette_session::keys::Offer;
 use lunette_session::limits::MAX_RESTING_BYTES;
 
@@ -27,9 +27,9 @@ fn a_request_that_comes_meanwhile_is_answered_once_and_afterwards() {
         peer.silence();
         assert_eq!(peer.driver.commands.len(), 0, "the device has seen none");
         if is_handed_over {
-            to_the_same_targets(&mut peer)
+            to_the_same_targets(&mut peer);
         } else {
-            peer.driver.go_on()
+            peer.driver.go_on();
         }
         peer.collect();
         assert_eq!(peer.scsi_response().0.itt.0, 1);
@@ -69,9 +69,9 @@ fn a_pdu_may_be_cut_anywhere() {
             peer.driver.come_to_rest();
             peer.raw(&bytes[..at]);
             if is_handed_over {
-                to_the_same_targets(&mut peer)
+                to_the_same_targets(&mut peer);
             } else {
-                peer.driver.go_on()
+                peer.driver.go_on();
             }
             peer.raw(&bytes[at..]);
             assert_eq!(peer.nop_in().1, b"hello", "cut at {at}");
@@ -122,7 +122,7 @@ fn a_request_that_others_wait_for_is_dealt_with() {
     assert_eq!(peer.driver.commands.len(), 2, "the third one is kept");
     for at in 0..2 {
         let task = peer.driver.commands[at].task;
-        peer.driver.complete(task, Default::default());
+        peer.driver.complete(task, Response::default());
     }
     peer.collect();
     to_the_same_targets(&mut peer);

@@ -35,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The time that a handover may take, all its limits together.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// The time that a new process has until it can be asked in its turn.
 const DOOR_LIMIT: Duration = Duration::from_secs(5);

@@ -41,7 +41,7 @@ const END_LOOK: Duration = Duration::from_millis(2);
 /// The served objects, wherever they are kept.
 pub(crate) enum What {
     /// Objects that can be changed.
-    Changing(ControlPlane),
+    Changing(Box<ControlPlane>),
     /// Objects that stay as they were at the start.
     Fixed(Box<(Config, Served)>),
 }
