@@ -314,12 +314,12 @@ impl Server {
 
     /// Logical units stand still from now on. Until they go on there is no other freeze.
     pub(crate) fn freeze(&mut self, stores: &mut Stores, env: &mut Env) {
-        match self.running.as_mut().filter(|_| !self.stopping && !self.handovers.stands_still()) {
-            Some(Running { stepped, device, freeze, .. }) => freeze.begin(stepped, device, stores, env),
-            None => {
-                self.freezes += u32::from(self.handovers.stands_still());
-                self.plan_freeze(env);
-            }
+        let may_begin = !self.stopping && !self.handovers.stands_still();
+        if let Some(Running { stepped, device, freeze, .. }) = self.running.as_mut().filter(|_| may_begin) {
+            freeze.begin(stepped, device, stores, env);
+        } else {
+            self.freezes += u32::from(self.handovers.stands_still());
+            self.plan_freeze(env);
         }
     }
 

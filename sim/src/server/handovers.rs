@@ -295,9 +295,9 @@ impl Server {
             Stage::Opened { standstill, successor, end: End::GoneOpened } => {
                 // The order in which both are known to be gone is any.
                 if env.dice.coin() {
-                    drop((successor, standstill))
+                    drop((successor, standstill));
                 } else {
-                    drop((standstill, successor))
+                    drop((standstill, successor));
                 }
                 self.goes_on("successors gone before taking over", env);
             }

@@ -59,7 +59,9 @@ fn sessions_go_on_in_another_server() {
             assert_eq!(initiator.read(1, 8 * u32::from(number), 8).good(), blocks(8, number + 1));
         }
         new.wait_until("all sessions", |now| now.sessions == 6 && now.tasks == 0);
-        initiators.into_iter().for_each(|mut initiator| initiator.send_logout());
+        for mut initiator in initiators {
+            initiator.send_logout();
+        }
         new.wait_until("no session", |now| now.sessions == 0);
         new.stop().unwrap();
     }
