@@ -84,7 +84,9 @@ pub use control::{
     Adopted, Control, FreezeError, Frozen, Growth, LeftSession, Listening, PendingFreeze, PendingStandstill,
     PendingUpdate, Seen, Standstill, StandstillError, UnitChange, Update, UpdateError, Viewer,
 };
-pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES, MIN_BUFFER_BYTES};
+pub use limits::{
+    DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, DEFAULT_SLOW_COMMAND, MAX_CORES, MIN_BUFFER_BYTES, PEER_PATIENCE,
+};
 pub use lunette_ecl::handshake::ResetSecret;
 pub use lunette_ecl_endpoint::Config as DatagramConfig;
 pub use monitor::{LoginCounts, Monitor, Statistics};

@@ -103,3 +103,7 @@ pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// The time that a command may take before it is logged, unless the configuration says another.
 pub const DEFAULT_SLOW_COMMAND: Duration = Duration::from_secs(1);
+
+/// The time for which a standstill waits for initiators: for data of their tasks, and for the ends of PDUs and
+/// negotiations. Then their sessions end with this process, if another one goes on with the rest.
+pub const PEER_PATIENCE: Duration = Duration::from_millis(500);

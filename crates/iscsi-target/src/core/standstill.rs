@@ -21,17 +21,13 @@ use super::admission::{attach, nexus_name, owner_of};
 use super::connections::Conn;
 use super::mesh::{Came, CoreMessage};
 use crate::control::{LeftSession, Part, RestMark, Told};
-use crate::limits::NEGOTIATION_GRACE;
+use crate::limits::{NEGOTIATION_GRACE, PEER_PATIENCE};
 
 /// The interval at which a core looks whether it has come to rest while nothing happens: young logins are waited for.
 const REST_LOOK: Duration = Duration::from_millis(10);
 
 /// The age from which on a login is not waited for.
 const LOGIN_PATIENCE: Duration = Duration::from_millis(500);
-
-/// How long initiators are waited for: for data of their tasks, and for the ends of PDUs and negotiations. Then their
-/// sessions end with this process, if another one goes on with the rest.
-const PEER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long answers are waited for that their initiators do not take.
 const SEND_PATIENCE: Duration = Duration::from_millis(50);
