@@ -57,7 +57,7 @@ fn load(connections: usize) -> Value {
     let report: Value = serde_json::from_reader(bench.stdout.take().unwrap()).unwrap();
     assert!(report["verified"].as_u64() > Some(0), "{report}");
     // How many kills meet a connection that is being recovered is a matter of the machine.
-    assert!(report["recoveries"]["connections"].as_u64() > Some(1), "{kills} kills: {report}");
+    assert!(report["recoveries"]["connections"].as_u64() > Some(0), "{kills} kills: {report}");
     server.stop();
     report
 }
