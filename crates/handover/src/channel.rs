@@ -56,7 +56,7 @@ pub enum Message {
     },
     /// The successor owns the sessions from now on.
     Taken,
-    /// The successor cannot take over, for this reason.
+    /// The successor cannot go on with the sessions, for this reason.
     Refused(String),
 }
 
@@ -162,7 +162,7 @@ impl Channel {
         (&self.0).write_all(&[TAKEN]).map_err(ChannelError::from)
     }
 
-    /// Says why the successor cannot take over.
+    /// Says why the successor cannot go on with the sessions.
     ///
     /// # Errors
     ///

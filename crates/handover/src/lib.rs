@@ -67,8 +67,6 @@ pub struct Handover {
     pub memory: Option<Memory>,
     /// The names of objects that the server is without already, because of mistakes in its configuration.
     pub left_out: Vec<String>,
-    /// When sessions began to come to a standstill, in microseconds since 1970.
-    pub began_us: u64,
 }
 
 impl Default for Handover {
@@ -84,7 +82,6 @@ impl Default for Handover {
             files: Vec::new(),
             memory: None,
             left_out: Vec::new(),
-            began_us: 0,
         }
     }
 }

@@ -178,7 +178,7 @@ fn what_no_store_has_taken_is_closed() {
     left_files(vec![writer.into()]);
     let store = open(&place.path).unwrap();
     own_left_files();
-    assert_eq!(reader.read(&mut [0]).unwrap(), 0, "nobody can write any more");
+    assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the other end is still open");
     let mut bytes = [0; 512];
     File::open(&place.path).unwrap().read_exact_at(&mut bytes, LEN - 512).unwrap();
     assert_eq!((bytes, store.file_len().unwrap()), ([7; 512], LEN));

@@ -1,7 +1,7 @@
 //! Handovers of the simulated target: another server takes the place of the one that runs, as another process does.
 //!
-//! The successor is drawn to die at each step of the way, and then the predecessor goes on. It may take over, and the
-//! predecessor may be gone before it has heard its own word. The word itself is a call here.
+//! The successor is drawn to die at each step of the way, and then the predecessor goes on. Once the successor has
+//! all, the predecessor may be gone before it has heard of it. The word itself is a call here.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ enum Stage {
         left: Box<Left>,
         end: End,
     },
-    /// The successor is ready to take over.
+    /// The successor is ready to go on.
     Opened {
         standstill: Standstill,
         successor: Box<Running>,
@@ -76,7 +76,7 @@ enum End {
     GoneUnread,
     /// The successor is gone with units and targets that have inherited.
     GoneRead,
-    /// The successor is gone when it could take over.
+    /// The successor is gone when it could go on.
     GoneOpened,
     Taken,
     /// The predecessor is gone at that moment.

@@ -164,7 +164,7 @@ fn reservations_mode_pages_and_unit_attentions_go_on_without_a_state_file() {
 /// The message of an upgrade that has to fail. Sessions notice nothing of it.
 fn fail_to_upgrade(server: &mut Server, initiator: &mut ScriptedInitiator) -> String {
     let process = server.process().id();
-    let reason = server.try_upgrade().expect_err("the program does not take over");
+    let reason = server.try_upgrade().expect_err("the program cannot go on");
     assert!(reason.contains("the server goes on as it was: "), "{reason}");
     assert_eq!(server.process().id(), process);
     undisturbed(initiator);
@@ -194,8 +194,8 @@ fn a_successor_that_does_not_take_over_is_not_noticed() {
         ("ends when ready", "has ended"),
         ("ends with the state", "has ended"),
         ("refuses the state", "there is no room"),
-        ("says nothing known", "did not take over"),
-        ("is ready again", "did not take over"),
+        ("says nothing known", "was not ready in time"),
+        ("is ready again", "was not ready in time"),
     ] {
         fs::write(place.file("successor"), how).unwrap();
         let reason = fail_to_upgrade(&mut server, &mut initiator);
@@ -283,12 +283,12 @@ fn a_portal_that_is_gone_is_closed() {
     TcpStream::connect(second).unwrap();
     place.write(&text);
     server.upgrade();
-    assert!(TcpStream::connect(second).is_err(), "nobody would answer");
+    assert!(TcpStream::connect(second).is_err(), "the portal still listens");
     TcpStream::connect(first).unwrap();
     // So are portals that the successor closes later.
     let moved_text = text.replace(&first.to_string(), &moved.to_string());
     place.change(&server, &moved_text);
-    assert!(TcpStream::connect(first).is_err(), "nobody would answer");
+    assert!(TcpStream::connect(first).is_err(), "the portal still listens");
     TcpStream::connect(moved).unwrap();
     place.change(&server, &text);
     attach(&server, &[]);

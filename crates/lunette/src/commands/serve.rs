@@ -1,10 +1,10 @@
 //! `lunette serve`: disks over iSCSI.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::{io, thread};
 
 use clap::{ArgAction, Args};
 use lunette_api::{Cause, Events, Health, Listener};
@@ -32,7 +32,7 @@ use crate::secret::ChapArgument;
 use crate::server::adapters;
 use crate::server::certificates;
 use crate::server::clones::{self, HostRequests};
-use crate::server::control_plane::{self, ControlPlane, Places};
+use crate::server::control_plane::{self, ControlPlane, Door, Places};
 use crate::server::counts::{Counts, Format};
 use crate::server::handover::{self, Leaving, Left, Predecessor, What};
 use crate::server::metrics;
@@ -209,7 +209,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Serves until the server stops, or another process goes on with what it serves.
-#[expect(clippy::too_many_lines, reason = "the order of a start, step by step")]
 fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Result<(), Failure> {
     let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
     let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
@@ -219,11 +218,8 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
         None => (arguments.to_config()?, None),
     };
     system::raise_descriptor_limit();
-    // From here on initiators of the predecessor wait.
-    let mut left = predecessor.map(|predecessor| predecessor.receive()).transpose()?;
-    if let (Some(left), Some(read)) = (&left, &read) {
-        left.check(&read.left_out)?;
-    }
+    let left_out = read.as_ref().map_or(&[][..], |read| &read.left_out);
+    let mut left = predecessor.map(|predecessor| predecessor.receive(left_out)).transpose()?;
     let mut sockets = left.as_mut().map_or_else(Sockets::passed, Left::sockets)?;
     let portals = certificates::portals(&config);
     let addresses: Vec<_> = portals.iter().map(|portal| portal.address).collect();
@@ -231,12 +227,7 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
     let wanted = portals.clone();
     let has_api = config.api.is_some();
     let Places { open: api, closed: closed_doors } = control_plane::open(&config, &mut sockets)?;
-    if left.is_none() {
-        sockets.warn_of_unused();
-    } else {
-        // Whatever was left and has no place in this configuration is closed: its clients would wait without an end.
-        drop(sockets);
-    }
+    sockets.close_unused();
     let doors = api.iter().map(Listener::duplicate).collect::<io::Result<_>>().map_err(Failure::other)?;
     let served = left.as_mut().map_or_else(|| Served::open(&config), |left| left.open(&config))?;
     let targets = served.target_configs(&config);
@@ -266,23 +257,9 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
         predecessor.take(left)?;
         tracing::info!("this process goes on with the sessions of its predecessor, version {}", left.version());
     }
-    let is_closed = |portal: &PortalConfig| {
-        let is_it =
-            |error: &BindError| matches!(error, BindError::Listen { address, .. } if *address == portal.address);
-        server.closed_portals().iter().any(is_it)
-    };
-    let first = wanted.iter().find(|portal| !is_closed(portal));
-    let speaks_tls = first.is_some_and(|portal| portal.tls.is_some());
-    // Certificates are in use as long as one of their portals is.
-    drop(wanted);
+    let speaks_tls = speaks_tls(&server, wanted);
     served.keep();
-    reload::report_portals(&health, server.closed_portals(), &config);
-    for (door, why) in &closed_doors {
-        health.report(door.subject(), Cause::NotOpened, why);
-    }
-    for line in start_log::lines(server.portals(), &served) {
-        tracing::info!("{line}");
-    }
+    report_start(&health, &server, &served, &config, &closed_doors);
     let (control, monitor, pulse, stopper) = (server.control(), server.monitor(), server.pulse(), server.stopper());
     let first_portals = first_portals(&server, speaks_tls);
     let reopening = if files.is_some() { Reopening::OnHangup } else { Reopening::AtStart };
@@ -310,27 +287,11 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
             clones::follow(control_plane.clone(), host_requests)?;
             recovery::follow(control_plane.clone(), closed_doors.into_iter().map(|(door, _)| door).collect())?;
         }
-        let what = control_plane
-            .clone()
-            .map(|control_plane| What::Changing(Box::new(control_plane)))
-            .or(fixed.map(What::Fixed));
+        let what = control_plane.clone().map(|changing| What::Changing(Box::new(changing))).or(fixed.map(What::Fixed));
         if let Some(what) = what {
-            let leaving = Leaving::new(control, what, doors, event_loop);
-            if let Err(error) = handover::open(leaving) {
-                tracing::warn!(%error, "lunette upgrade cannot reach this process");
-            }
+            handover::open(Leaving::new(control, what, doors, event_loop));
         }
-        let told = health.clone();
-        let reload = move || {
-            certificates::read_again(&told);
-            let has_volumes = volumes::refresh();
-            if let Some(control_plane) = &control_plane {
-                control_plane.reload();
-            } else if !has_volumes {
-                tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
-            }
-        };
-        hangups.answer_with("lunette-reload", reload).map_err(Failure::no_thread)?;
+        reload_on_hangups(hangups, health.clone(), control_plane)?;
         if has_config {
             metrics::note_reload(true);
         }
@@ -344,19 +305,50 @@ fn serve(arguments: &Arguments, predecessor: Option<&Arc<Predecessor>>) -> Resul
     };
     match predecessor.cloned() {
         None => accompany()?,
-        // Sessions do not wait for the end of the predecessor, which has some addresses until then.
-        Some(predecessor) => {
-            let accompany = move || {
-                predecessor.await_end();
-                if let Err(failure) = accompany() {
-                    tracing::error!("sessions are served, and not all that belongs to them: {failure}");
-                }
-            };
-            thread::Builder::new().name("lunette-start".into()).spawn(accompany).map_err(Failure::no_thread)?;
-        }
+        Some(predecessor) => predecessor.at_its_end(accompany)?,
     }
     server.run().map_err(Failure::other)?;
     volumes::close()
+}
+
+/// Whether the first of these portals that is open speaks TLS. Certificates are in use as long as one of `wanted` is.
+fn speaks_tls(server: &Server, wanted: Vec<PortalConfig>) -> bool {
+    let is_closed = |portal: &PortalConfig| {
+        let is_it =
+            |error: &BindError| matches!(error, BindError::Listen { address, .. } if *address == portal.address);
+        server.closed_portals().iter().any(is_it)
+    };
+    let first = wanted.into_iter().find(|portal| !is_closed(portal));
+    first.is_some_and(|portal| portal.tls.is_some())
+}
+
+/// Says what is served, and what could not be opened.
+fn report_start(health: &Health, server: &Server, served: &Served, config: &Config, closed_doors: &[(Door, String)]) {
+    reload::report_portals(health, server.closed_portals(), config);
+    for (door, why) in closed_doors {
+        health.report(door.subject(), Cause::NotOpened, why);
+    }
+    for line in start_log::lines(server.portals(), served) {
+        tracing::info!("{line}");
+    }
+}
+
+/// Has SIGHUP read the configuration file again, with certificates and the keys of disks.
+fn reload_on_hangups(
+    hangups: system::Held,
+    health: Health,
+    control_plane: Option<ControlPlane>,
+) -> Result<(), Failure> {
+    let reload = move || {
+        certificates::read_again(&health);
+        let has_volumes = volumes::refresh();
+        if let Some(control_plane) = &control_plane {
+            control_plane.reload();
+        } else if !has_volumes {
+            tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
+        }
+    };
+    hangups.answer_with("lunette-reload", reload).map_err(Failure::no_thread)
 }
 
 /// Has signals end the clients of NBD, and then the server.

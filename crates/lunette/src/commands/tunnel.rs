@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => reactor.context().listen(*listen),
     };
     let (listener, address) = opened.map_err(|error| system::listen_failure(*listen, &error))?;
-    sockets.warn_of_unused();
+    sockets.close_unused();
     let mut portals = Portals::new(address, server.portal.clone(), listener);
     let mut urls = vec![format!("iscsi://{address}")];
     for portal in also {

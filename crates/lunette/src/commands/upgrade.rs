@@ -9,7 +9,7 @@ use crate::server::handover::{Outcome, ask, servers};
 /// Let the installed program take the place of a running server; sessions go on
 ///
 /// The server starts the program that has its path now, with its arguments. So this is for a new build, and for
-/// settings that a running server cannot change. When the new process cannot take over, the old one goes on.
+/// settings that a running server cannot change. When the new process cannot go on with the sessions, the old one does.
 ///
 /// Exit codes: 0 taken over; 1 the server goes on as it was; 2 usage.
 #[derive(Args)]

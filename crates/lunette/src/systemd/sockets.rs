@@ -16,6 +16,7 @@ use crate::failure::Failure;
 pub(crate) struct Sockets {
     tcp: Vec<TcpListener>,
     unix: Vec<UnixListener>,
+    are_left: bool,
 }
 
 impl Sockets {
@@ -36,7 +37,7 @@ impl Sockets {
 
     /// The sockets that an earlier process has left.
     pub(crate) fn left(tcp: Vec<TcpListener>, unix: Vec<UnixListener>) -> Self {
-        Self { tcp, unix }
+        Self { tcp, unix, are_left: true }
     }
 
     /// Gives the sockets at these addresses.
@@ -56,8 +57,13 @@ impl Sockets {
         self.take_portals(&[address]).pop()
     }
 
-    /// Warns of sockets that nothing in the configuration is at: their clients would wait without an end.
-    pub(crate) fn warn_of_unused(&self) {
+    /// Closes sockets that nothing in the configuration is at: their clients would wait without an end.
+    ///
+    /// The service manager keeps those that it has passed open, so they are warned of.
+    pub(crate) fn close_unused(self) {
+        if self.are_left {
+            return;
+        }
         let tcp = self.tcp.iter().filter_map(|socket| Some(socket.local_addr().ok()?.to_string()));
         let unix = self
             .unix
@@ -93,7 +99,7 @@ mod tests {
         let path = folder.path().join("api");
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap();
-        let mut sockets = Sockets { tcp: vec![tcp], unix: vec![UnixListener::bind(&path).unwrap()] };
+        let mut sockets = Sockets { tcp: vec![tcp], unix: vec![UnixListener::bind(&path).unwrap()], are_left: false };
         assert!(sockets.take_address("127.0.0.1:1".parse().unwrap()).is_none());
         assert_eq!((sockets.take_portals(&[address]).len(), sockets.take_portals(&[address]).len()), (1, 0));
         assert!(sockets.take_path(Path::new("/other")).is_none());

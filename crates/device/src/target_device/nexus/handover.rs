@@ -8,8 +8,7 @@
 //! | results of copies | handed over, where the same unit is at the LUN |
 //! | counters | handed over with the unit |
 //!
-//! What the configuration has changed between both processes, the nexus learns as if it had changed while it was
-//! attached:
+//! The nexus learns of changes of the configuration between both processes as if it had been attached meanwhile:
 //!
 //! | change | unit attention |
 //! |---|---|

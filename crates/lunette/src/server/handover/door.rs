@@ -85,8 +85,15 @@ fn address(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("{PREFIX}{pid}"))
 }
 
+/// Opens the socket, where one can be opened. A server without it is as good as any until its upgrade.
+pub(crate) fn open(leaving: Leaving) {
+    if let Err(error) = start(leaving) {
+        tracing::warn!(%error, "lunette upgrade cannot reach this process");
+    }
+}
+
 /// Answers those that ask, until the process ends.
-pub(crate) fn open(leaving: Leaving) -> io::Result<()> {
+fn start(leaving: Leaving) -> io::Result<()> {
     let listener = UnixListener::bind_addr(&address(process::id())?)?;
     let answer = move || {
         for stream in listener.incoming() {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{self, Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use lunette_api::Duplicate;
 use lunette_handover::{Channel, ChannelError, Handover, Memory, MemoryDisk, Message, Unit};
@@ -201,9 +201,6 @@ impl Leaving {
     ) -> Result<(Handover, Descriptors<'a>), String> {
         let mut descriptors = Descriptors::default();
         let mut value = Handover { version: env!("CARGO_PKG_VERSION").into(), ..Handover::default() };
-        value.began_us = SystemTime::UNIX_EPOCH
-            .elapsed()
-            .map_or(0, |now| u64::try_from(now.saturating_sub(standstill.began().elapsed()).as_micros()).unwrap_or(0));
         for session in sessions {
             let mut own = session.value.clone();
             for (connection, socket) in own.connections.iter_mut().zip(&session.sockets) {
@@ -326,21 +323,21 @@ fn program() -> io::Result<(PathBuf, bool)> {
 fn taken(successor: &Channel) -> Result<(), String> {
     match successor.receive() {
         Ok(Message::Taken) => return Ok(()),
-        Ok(Message::Refused(why)) => return Err(format!("the successor does not take over: {why}")),
+        Ok(Message::Refused(why)) => return Err(format!("the new process cannot go on with the sessions: {why}")),
         Ok(_) => {}
         Err(error) => tracing::warn!("the successor does not answer: {error}"),
     }
     successor.refuse_more().map_err(|error| error.to_string())?;
     match successor.receive() {
         Ok(Message::Taken) => Ok(()),
-        _ => Err("the successor did not take over in time, or has ended".into()),
+        _ => Err("the new process was not ready in time, or has ended".into()),
     }
 }
 
 fn expect(successor: &Channel, is_it: impl Fn(&Message) -> bool) -> Result<(), String> {
     match successor.receive() {
         Ok(message) if is_it(&message) => Ok(()),
-        Ok(Message::Refused(why)) => Err(format!("the successor does not take over: {why}")),
+        Ok(Message::Refused(why)) => Err(format!("the new process cannot go on with the sessions: {why}")),
         Ok(_) => Err("the successor says what is not expected".into()),
         Err(error) => Err(refusal(&error)),
     }
@@ -357,5 +354,5 @@ fn end(child: &mut Child) {
 }
 
 fn refusal(error: &ChannelError) -> String {
-    format!("the successor does not take over: {error}")
+    format!("the new process cannot go on with the sessions: {error}")
 }

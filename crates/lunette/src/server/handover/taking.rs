@@ -6,7 +6,9 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use lunette_handover::{Channel, Handover, Message};
@@ -57,13 +59,17 @@ impl Predecessor {
         Ok(Some(Self { channel, has_taken: AtomicBool::new(false) }))
     }
 
-    /// Says that this process can take over, and waits for what it is left.
-    pub(crate) fn receive(&self) -> Result<Left, Failure> {
+    /// Says that this process is ready, and waits for what it is left. From here on initiators wait, too.
+    ///
+    /// `left_out` has the mistakes in the configuration of this process.
+    pub(crate) fn receive(&self, left_out: &[LeftOut]) -> Result<Left, Failure> {
         self.channel.send_ready().map_err(Failure::other)?;
-        match self.channel.receive().map_err(Failure::other)? {
-            Message::State { bytes, descriptors } => Left::read(&bytes, descriptors),
-            _ => Err(Failure::other("the predecessor says what a successor does not expect")),
-        }
+        let left = match self.channel.receive().map_err(Failure::other)? {
+            Message::State { bytes, descriptors } => Left::read(&bytes, descriptors)?,
+            _ => return Err(Failure::other("the predecessor says what a successor does not expect")),
+        };
+        left.check(left_out)?;
+        Ok(left)
     }
 
     /// Takes the sessions: from here on they are this process's alone.
@@ -77,7 +83,7 @@ impl Predecessor {
         Ok(())
     }
 
-    /// Says why this process cannot take over. Nothing is said after it has.
+    /// Says why this process cannot go on with the sessions. Nothing is said after it has.
     pub(crate) fn refuse(&self, why: &Failure) {
         if !self.has_taken.load(Ordering::Acquire) {
             // One that has ended does not need to know.
@@ -85,8 +91,23 @@ impl Predecessor {
         }
     }
 
-    /// Waits for the end of the predecessor, which may hold addresses that this process is to open.
-    pub(crate) fn await_end(&self) {
+    /// Does the rest of a start on a thread of its own, when the predecessor has ended.
+    ///
+    /// The predecessor holds some addresses until then. Sessions do not wait for it.
+    pub(crate) fn at_its_end(
+        self: Arc<Self>,
+        rest: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+    ) -> Result<(), Failure> {
+        let rest = move || {
+            self.await_end();
+            if let Err(failure) = rest() {
+                tracing::error!("sessions are served, and not all that belongs to them: {failure}");
+            }
+        };
+        thread::Builder::new().name("lunette-start".into()).spawn(rest).map(drop).map_err(Failure::no_thread)
+    }
+
+    fn await_end(&self) {
         // The end is the only news that can come.
         if self.channel.set_timeout(Some(END_LIMIT)).is_ok() && self.channel.receive().is_ok() {
             tracing::warn!("the predecessor goes on talking");
@@ -122,7 +143,7 @@ impl Left {
 
     /// Refuses a configuration with mistakes in what the predecessor serves: it would go on without these objects, and
     /// end their sessions.
-    pub(crate) fn check(&self, left_out: &[LeftOut]) -> Result<(), Failure> {
+    fn check(&self, left_out: &[LeftOut]) -> Result<(), Failure> {
         let is_new = |one: &&LeftOut| !self.value.left_out.contains(&one.subject.to_string());
         let mistakes: Vec<_> = left_out.iter().filter(is_new).map(LeftOut::text).collect();
         if mistakes.is_empty() { Ok(()) } else { Err(Failure::Configuration(mistakes.join("; "))) }
